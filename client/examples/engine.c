@@ -1,5 +1,6 @@
-/* client/examples/engine.c - what an engine does with the blocks of a prompt: it stores those that
- * it computed, and when the prompt comes again, loads them into other blocks of its device memory:
+/* client/examples/engine.c - how an engine uses Sluice for the blocks of a prompt. It stores the
+ * blocks it computed; when the prompt is sent again, it loads them into other blocks of its device
+ * memory:
  *
  *     sluice-node start && cc client/examples/engine.c -lsluice -o engine && ./engine */
 #include <sluice.h>
@@ -10,7 +11,7 @@
 enum { BLOCK_TOKENS = 16, BLOCKS = 4, BLOCK_BYTES = 4096 };
 #define TIMEOUT_NS UINT64_C(30000000000)
 
-/* One rank with one pool, whose memory is made here. An engine with a GPU names its own
+/* One rank with one pool, whose memory is allocated here. An engine with a GPU passes its own
  * (sl_engine_pool.device). */
 static sl_err engine_register(struct sl_client *client, struct sl_engine **out,
                               struct sl_error *why)

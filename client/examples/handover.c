@@ -4,9 +4,9 @@
  *     sluice-node start && cc client/examples/handover.c -lsluice -o handover && ./handover
  * [direct]
  *
- * Both are in this process, so that the order of calls is seen in one place (hand_over). In real
- * life each is a process, on any host, and what goes between them is plain data: id and ticket to
- * prefill, the receipt back to decode. */
+ * Both are in this process, so that the order of calls is in one place (hand_over). Usually each is
+ * a process on any host, and exchanges plain data with the other: id and ticket go to prefill, the
+ * receipt to decode. */
 #include <sluice.h>
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static sl_err engine_register(struct sl_client *client, const char *name, struct
     return sl_engine_register(client, &options, 0, out, why);
 }
 
-/* Hands one request over. An engine polls (sl_op_poll) in its token loop where this waits. */
+/* Hands one request over. A real engine calls sl_op_poll in its token loop where this waits. */
 static sl_err hand_over(struct sl_client *client, struct sl_engine *prefill,
                         struct sl_engine *decode, uint32_t number, enum sl_handover_mode mode,
                         struct sl_error *why)
@@ -69,19 +69,19 @@ static sl_err hand_over(struct sl_client *client, struct sl_engine *prefill,
     sl_err err = sl_handover_receive_start(decode, &request, &options, &receive, why);
     while (err == SL_OK && mode == SL_HANDOVER_DIRECT) {
         sl_err has = sl_op_ticket(receive, &ticket, TIMEOUT_NS, NULL);
-        options.ticket = has == SL_OK ? &ticket : NULL; /* without one it goes through storage */
+        options.ticket = has == SL_OK ? &ticket : NULL; /* without a ticket it uses storage */
         if (has != SL_ERR_BUSY) {
             break;
         }
         (void)usleep(200);
     }
-    /* Prefill computes and sends. Then its first token may go to decode, with the receipt. */
+    /* Prefill computes and sends. Then it may send its first token to decode, with the receipt. */
     memset(sl_engine_memory(prefill, 0, 0), (int)number + 1, BLOCKS * BLOCK_BYTES);
     err = err == SL_OK ? sl_handover_send_start(prefill, &request, &options, &send, why) : err;
     err = err == SL_OK ? sl_op_wait(send, TIMEOUT_NS, &result) : err;
     err = err == SL_OK ? sl_op_receipt(send, &receipt, why) : err;
     err = err == SL_OK ? sl_op_wait_fenced(send, TIMEOUT_NS, why) : err; /* its blocks are free */
-    /* The first token came. NOT_FOUND in code: a direct hand-over is over already. */
+    /* The first token has arrived. NOT_FOUND in code: a direct hand-over has already ended. */
     err = err == SL_OK ? sl_handover_arrived(client, &receipt, 1, &code, TIMEOUT_NS, why) : err;
     err = err == SL_OK ? sl_op_wait(receive, TIMEOUT_NS, &result) : err;
     if (err == SL_OK && result.code != SL_OK) { /* SL_ERR_HANDOVER: an engine answers 502 */

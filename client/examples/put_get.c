@@ -25,7 +25,7 @@ int main(void)
         return 1;
     }
     printf("a copy: %s\nin place: %s\n", copy, (const char *)view.at);
-    sl_view_release(client, &view); /* until then the bytes stay where they are */
+    sl_view_release(client, &view); /* until here the bytes stay unchanged */
     printf("exists: %s\n", sl_exists(client, key) == SL_OK ? "yes" : "no");
     sl_client_close(&client);
     return 0;

@@ -1,5 +1,4 @@
-/* client/lib/attach.c - opening and closing a client, and attaching to the shared memory of the
- * node. */
+/* client/lib/attach.c - opens and closes a client, and attaches to the node's shared memory. */
 #include "client/lib/figures.h"
 #include "client/lib/lent.h"
 
@@ -16,8 +15,8 @@
 #define ATTACH_NS_DEFAULT (2 * SL_NS_PER_S)
 #define ATTACH_RETRY_NS   (20 * SL_NS_PER_MS)
 #define CHECK_EVERY_NS \
-    (100 * SL_NS_PER_MS) /* how late a replaced node may be noticed by a reader */
-/* A node that is replaced has no files for a moment; a stopped one has none for longer. */
+    (100 * SL_NS_PER_MS) /* delay until a reader notices that the node was replaced */
+/* A node that is being replaced has no files for a moment; a stopped one has none for longer. */
 #define GONE_NS     (500 * SL_NS_PER_MS)
 #define ACCESS_RING 4096u
 
@@ -101,7 +100,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
     if (err == SL_OK) {
         err = sl_arena_attach(client->paths.shm_dir, 0, !client->read_only, &arena, why);
     }
-    /* Both of one life of the node. */
+    /* Check that both belong to the same life of the node. */
     if (err == SL_OK && sl_index_view_current(at->view, client->paths.shm_dir) != SL_OK) {
         sl_arena_close(&arena);
         err = sl_fail(why, SL_ERR_NOT_FOUND, "the index in %s is being replaced",
@@ -133,7 +132,7 @@ static sl_err attachment_add(struct sl_client *client, struct sl_error *why)
                        "views or drafts of %u earlier lives of the node are held: release them",
                        SL_CLIENT_ATTACHMENTS_MAX - 1);
     }
-    if (client->next_number == UINT32_MAX) { /* it would be that of an older one's pins */
+    if (client->next_number == UINT32_MAX) { /* the number would be that of an older one's pins */
         return sl_fail(why, SL_ERR_LIMIT, "the node was replaced %u times: open another client",
                        client->next_number);
     }
@@ -154,8 +153,7 @@ static sl_err attachment_add(struct sl_client *client, struct sl_error *why)
     return SL_OK;
 }
 
-/* A clock of a few milliseconds' grain that costs a tenth of the exact one: every look-up asks it.
- */
+/* A clock of a few milliseconds' resolution for every look-up: a tenth of the exact one's cost. */
 static uint64_t coarse_ns(void)
 {
     struct timespec now;
@@ -227,7 +225,7 @@ bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t co
     return err == SL_OK;
 }
 
-/* Looks whether the node's files are still the mapped ones. */
+/* Compares the node's files with the mapped ones. */
 static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_error *why)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
@@ -252,7 +250,7 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
     }
     pthread_mutex_lock(&client->lock);
     err = SL_OK;
-    if (at == sl_client_attachment(client)) { /* nobody was faster */
+    if (at == sl_client_attachment(client)) { /* no other thread was faster */
         err = attachment_add(client, why);
     }
     pthread_mutex_unlock(&client->lock);
@@ -272,16 +270,16 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
     return err;
 }
 
-/* ---- letting go ---- */
+/* ---- unmapping ---- */
 
-/* Under the lock. It is not the current one: whoever comes to it now has it from a pin's number,
- * and takes the lock. */
+/* Under the lock, for an attachment that is not current: other threads can only find it by the
+ * number of a pin, under the lock. */
 static bool is_unused(struct sl_attachment *at)
 {
     if (at->retired == 0) {
         at->retired = sl_readers_retire();
     }
-    /* In this order: a section may have taken a hold or a pin before it ended. */
+    /* In this order: a section may have added a hold or a pin before it ended. */
     return at->retired != 0 && sl_readers_passed(at->retired) &&
            atomic_load_explicit(&at->holds, memory_order_acquire) == 0 && !sl_pins_any(at->pins);
 }
@@ -411,8 +409,8 @@ static bool node_starts(const struct sl_client *client)
     return access(path, F_OK) == 0;
 }
 
-/* A node that is just starting has its socket before its memory, and one whose memory was cut short
- * is making it anew: both are worth waiting for. */
+/* A starting node has its socket before its memory, and one whose memory was truncated is creating
+ * it again: both are worth waiting for. */
 static bool attach_may_come(const struct sl_client *client, sl_err err)
 {
     return err == SL_ERR_CORRUPT || (err == SL_ERR_UNREACHABLE && node_starts(client));
@@ -430,7 +428,7 @@ static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struc
     }
 }
 
-/* What was whole may be cut before it is greeted. */
+/* Memory that was complete may be truncated before the registrar is greeted. */
 static sl_err greet_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
     for (;;) {
@@ -443,7 +441,7 @@ static sl_err greet_until(struct sl_client *client, uint64_t deadline_ns, struct
     }
 }
 
-/* Tells a fork without a system call a call. NULL: the system cannot. */
+/* Detects a fork without a system call per call. NULL: not supported by the system. */
 static const volatile unsigned char *ours_page(void)
 {
     unsigned char *page =
@@ -518,7 +516,7 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
     return SL_OK;
 }
 
-/* Said once: when it gets lost, the registrar takes them back after their time. */
+/* Sent once: if it is lost, the registrar reclaims the grants after their time. */
 static void grants_give_back(struct sl_client *client)
 {
     struct sl_msg msg = {.type = SL_MSG_ABORT};
@@ -533,15 +531,14 @@ static void grants_give_back(struct sl_client *client)
 }
 
 /* The client accesses nothing through the attachment any more. The registrar then frees the
- * client's slot, also while the process lives. The next registrar finds the client in the index,
- * and the file. */
+ * client's slot, even if the process lives on. A later registrar finds the client in the index. */
 static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 {
     bool is_known = client->greeted_generation != 0 && client->greeted_attachment == at->number &&
                     sl_index_view_current(at->view, client->paths.shm_dir) == SL_OK;
     if (is_known && sl_client_is_ours(client)) {
         sl_pins_end(&at->pins);
-    } /* else attachment_close removes the file, or leaves it to the parent */
+    } /* otherwise attachment_close removes the file, or leaves it to the parent */
 }
 
 void sl_client_close(struct sl_client **client)
@@ -555,7 +552,7 @@ void sl_client_close(struct sl_client **client)
         sl_client_lent_settle(gone);
         grants_give_back(gone);
     }
-    if (sl_client_is_ours(gone)) { /* else its threads and lanes are the parent's */
+    if (sl_client_is_ours(gone)) { /* otherwise its threads and lanes belong to the parent */
         sl_mailbox_close(&gone->mailbox);
         sl_descriptors_stop(&gone->files);
     }
@@ -563,7 +560,7 @@ void sl_client_close(struct sl_client **client)
     while (gone->attachments != NULL) {
         struct sl_attachment *at = gone->attachments;
         gone->attachments = at->next;
-        /* What a GPU may still touch stays pinned and mapped, to the end of the process. */
+        /* Memory that a GPU may still access stays pinned and mapped until the process ends. */
         if (!sl_client_lent_in(gone, at)) {
             pins_end(gone, at);
             attachment_close(gone, at);

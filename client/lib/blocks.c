@@ -1,17 +1,17 @@
-/* client/lib/blocks.c - which blocks are there, by the keys that the engine made.
+/* client/lib/blocks.c - looks up which blocks exist, by the engine's keys.
  *
  * A block is a GROUP record under MODEL/BLOCK, where BLOCK is its hash in lower-case hex. Keys are
- * made a few at a time and looked up side by side, so that memory's latency is paid once for many.
- * An entry that changes under the look-up is looked at again (index_reader.c). What is still busy
- * then is being written or removed, and is not there. Groups never move to another record, so no
- * block is missed that was there all the time. */
+ * made and looked up several at a time, so that their cache misses overlap. An entry that changes
+ * during the look-up is read again (index_reader.c). An entry that is still busy then is being
+ * written or removed, and counts as missing. Groups never move to another record, so a block that
+ * existed throughout is never missed. */
 #include "client/lib/engine.h"
 #include "runtime/base/sl_hex.h"
 
 #include <assert.h>
 #include <string.h>
 
-#define LOOK_KEYS   64u /* keys at a time: they stay in the first-level cache */
+#define LOOK_KEYS   64u /* keys at a time: they fit the first-level cache */
 #define MODEL_BYTES 33u /* identity and '/' */
 #define KEY_BYTES   (MODEL_BYTES + 2 * SL_HASH_BYTES_MAX + 7u)
 
@@ -21,13 +21,13 @@ struct look_keys {
     sl_err codes[LOOK_KEYS];
 };
 
-/* What one pass over some of the blocks goes by. */
+/* Parameters of one pass over some of the blocks. */
 struct look_pass {
     const struct sl_attachment *at;
-    const struct sl_leases *leases; /* NULL: nothing is held */
+    const struct sl_leases *leases; /* NULL: blocks are not held */
     uint64_t now_ns, hold_ns;
-    bool until_miss; /* what comes behind the first missing block does not matter */
-    bool busy;       /* out: something was being written, or the index was dead */
+    bool until_miss; /* blocks after the first missing one do not matter */
+    bool busy;       /* output: an entry was being written, or the index was dead */
     uint64_t held_until_ns;
 };
 
@@ -53,7 +53,7 @@ static void bit_put(unsigned char *bits, uint32_t at, bool value)
     bits[at >> 3] = (unsigned char)(value ? bits[at >> 3] | bit : bits[at >> 3] & ~bit);
 }
 
-/* Looks blocks [first, end) up; there may be NULL. Gives the first that is missing, or end. */
+/* Looks up blocks [first, end); `there` may be NULL. Returns the first missing one, or end. */
 static uint32_t blocks_look(const struct sl_look *look, uint32_t first, uint32_t end,
                             struct look_keys *keys, struct look_pass *pass, unsigned char *there)
 {
@@ -65,7 +65,7 @@ static uint32_t blocks_look(const struct sl_look *look, uint32_t first, uint32_t
             sl_hex_write(&keys->texts[i][MODEL_BYTES],
                          look->hashes + (size_t)(from + i) * look->hash_bytes, look->hash_bytes);
         }
-        /* Behind the first that is missing nothing need stay. */
+        /* After the first missing block none needs a hold. */
         if (pass->leases != NULL && missing == end) {
             uint64_t end_ns = sl_leases_find_group_batch(pass->leases, keys->keys, share,
                                                          pass->now_ns, pass->hold_ns, keys->codes);
@@ -102,7 +102,7 @@ static uint32_t prefix_of(const struct sl_look_class *class, uint32_t count)
     return end;
 }
 
-/* What the classes with this window leave of a prefix of count blocks. */
+/* The prefix that the classes with this window allow within count blocks. */
 static uint32_t prefix_of_window(const struct sl_look_class *classes, uint32_t class_count,
                                  uint32_t window, uint32_t count)
 {
@@ -112,7 +112,7 @@ static uint32_t prefix_of_window(const struct sl_look_class *classes, uint32_t c
     return count;
 }
 
-/* The smallest window above this one; 0: there is none. */
+/* The smallest window above this one; 0: none. */
 static uint32_t window_after(const struct sl_look_class *classes, uint32_t class_count,
                              uint32_t window)
 {
@@ -124,11 +124,11 @@ static uint32_t window_after(const struct sl_look_class *classes, uint32_t class
     return next;
 }
 
-/* Each class gives its longest within what the others leave. Classes that want all blocks suit any
- * shorter prefix, too, and are asked once. A window is asked when all smaller ones agree, and when
- * it makes the prefix shorter again, then by more than itself: what it suited before has no gap. So
- * the smaller ones, which are asked anew, read no more bits than the prefix loses: the time is
- * linear in count. */
+/* Each class gives its longest prefix within the limit of the others. A class that needs all blocks
+ * also accepts any shorter prefix, so it is evaluated once. A window is evaluated when all smaller
+ * ones agree, and again when that shortens the prefix further, then by more than the window itself,
+ * since the part it accepted before has no gap. So the smaller windows, which are evaluated again,
+ * read no more bits than the prefix loses: the time is linear in count. */
 uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_count, uint32_t count)
 {
     count = prefix_of_window(classes, class_count, 0, count);
@@ -159,7 +159,8 @@ static sl_err look_check(const struct sl_look *look, struct sl_error *why)
     return SL_OK;
 }
 
-/* Of a prefix with a window. What was found and is gone when it is to be held makes it shorter. */
+/* Holds the blocks of a prefix with a window. If a block that was found has vanished by now, the
+ * prefix becomes shorter. */
 static uint32_t window_hold(const struct sl_look *look, struct look_keys *keys,
                             struct look_pass *pass, unsigned char *there)
 {
@@ -199,7 +200,7 @@ static uint32_t model_label(struct sl_engine *engine, struct sl_labels *labels)
                          &engine->model_place);
 }
 
-/* What is behind a prefix is of no use to an engine: it counts as missing. */
+/* Blocks after a prefix are of no use to an engine, so they count as missing. */
 static void looked_count(struct sl_engine *engine, const struct sl_attachment *at,
                          const struct sl_reader *reader, uint32_t found, uint32_t missed)
 {
@@ -246,7 +247,7 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
     }
     uint64_t began_ns = sl_clock_monotonic_ns();
     keys_begin(engine, look, &keys);
-    /* Twice at most: what is busy may be an index that was replaced meanwhile. */
+    /* Twice at most: a busy result may come of an index that was replaced meanwhile. */
     for (uint32_t i = 0; i < 2; i++) {
         SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
         struct look_pass pass = {.at = sl_client_attachment(client), .hold_ns = look->hold_ns};

@@ -1,10 +1,10 @@
-/* client/lib/bring.c - values that are not in memory here: brought there and read.
+/* client/lib/bring.c - reads values that are not in memory here.
  *
- * A batch is asked for in portions, of which those under way are a small share of memory: one is
- * copied while the source reads the next. A portion that was as large as its batch made readers of
- * a small memory evict each other's values before they were copied: with 8 processes, batches of 46
- * MiB and 128 MiB of memory each value was read four times, and batches failed after seconds. How
- * large values of other nodes are is learnt from those that came. */
+ * A batch is requested in portions. Those in flight are a small share of memory: one is copied
+ * while the source reads the next. With portions as large as a batch, readers of a small memory
+ * evicted each other's values before they were copied: with 8 processes, batches of 46 MiB and 128
+ * MiB of memory each value was read four times, and batches failed after seconds. The size of
+ * values on other nodes is estimated from those that arrived. */
 #include "client/lib/bring.h"
 #include "runtime/base/sl_backoff.h"
 
@@ -14,19 +14,19 @@
 #define PORTIONS_MAX        4u
 #define UNDER_WAY_BYTES_MAX (32 * SL_MIB)
 #define UNDER_WAY_SHARE     16u /* of memory */
-/* A pass that settled nothing: values went again before they were read. */
+/* Pause after a pass that settled nothing: values were evicted again before they were read. */
 #define PAUSE_NS_FIRST (1 * SL_NS_PER_MS)
 #define PAUSE_NS_MAX   (32 * SL_NS_PER_MS)
 
-/* Who is asked, and for what. */
+/* The actor that is asked, and the items concerned. */
 struct source {
     const char *to;
     sl_err open;            /* items with this code */
-    bool ahead;             /* they are not read now: a portion is as large as a message */
-    uint32_t portion_count; /* under way */
-    uint64_t value_bytes;   /* of one that is nowhere here, to begin with */
+    bool ahead;             /* values are not read now: a portion is as large as a message */
+    uint32_t portion_count; /* in flight */
+    uint64_t value_bytes;   /* initial estimate for a value that is not on this node */
 };
-/* Nodes: a portion of one that is silent is no reason for all others to wait. */
+/* Other nodes: a portion of a silent node must not delay all others. */
 static const struct source nodes = {.to = "transporter.0",
                                     .open = SL_ERR_NOT_FOUND,
                                     .portion_count = PORTIONS_MAX,
@@ -38,21 +38,21 @@ static const struct source disks_ahead = {
 
 struct portion {
     struct sl_client_call call;
-    uint32_t first, count; /* of what was asked */
-    uint64_t *codes;       /* theirs */
-    sl_err started;        /* how sending it went */
+    uint32_t first, count; /* of the requested items */
+    uint64_t *codes;       /* codes of their keys */
+    sl_err started;        /* result of sending it */
 };
 
 struct asking {
     const struct sl_bring *bring;
     const struct source *source;
     struct portion portions[PORTIONS_MAX];
-    uint64_t bytes_max;   /* of a portion */
-    uint64_t value_bytes; /* likely, of one that is nowhere here */
-    /* Of this pass. */
+    uint64_t bytes_max;   /* per portion */
+    uint64_t value_bytes; /* estimate for a value that is not on this node */
+    /* State of this pass: */
     uint32_t next; /* item */
     uint32_t asked_count, settled_count;
-    uint32_t *items; /* asked_count, as are these */
+    uint32_t *items; /* asked_count entries, as the two below */
     uint64_t *codes;
     struct sl_text keys[];
 };
@@ -104,7 +104,7 @@ static uint64_t value_bytes(const struct asking *asking, const struct sl_text *k
     return known ? entry.extent.length_bytes : asking->value_bytes;
 }
 
-/* The next items that the source is asked for. At least one, if there is one. */
+/* Fills a portion with the next items for the source, at least one if any is left. */
 static void portion_fill(struct asking *asking, struct portion *portion)
 {
     const struct sl_bring *bring = asking->bring;
@@ -145,12 +145,12 @@ static void portion_start(struct asking *asking, struct portion *portion)
     portion->started = sl_client_call_start(bring->client, &portion->call, bring->why);
 }
 
-/* Waits for the answer and reads what came. How the request went. */
+/* Waits for the answer and reads the values that arrived. Returns the result of the request. */
 static sl_err portion_finish(struct asking *asking, struct portion *portion)
 {
     const struct sl_bring *bring = asking->bring;
     const struct source *source = asking->source;
-    uint64_t came_bytes = 0; /* the largest */
+    uint64_t came_bytes = 0; /* the largest value that arrived */
     sl_err err = portion->started;
     if (err == SL_OK) {
         while (!sl_client_call_wait(bring->client, &portion->call, bring->deadline_ns)) {
@@ -169,7 +169,7 @@ static sl_err portion_finish(struct asking *asking, struct portion *portion)
             came_bytes = SL_MAX(came_bytes, value_bytes(asking, &asking->keys[portion->first + i]));
         } else if (source->ahead || (source != &nodes && code != SL_ERR_BUSY)) {
             bring->codes[item] = sl_err_received(code);
-        } /* else it changed or went: the next pass knows */
+        } /* otherwise it changed or was evicted: left to the next pass */
         asking->settled_count += bring->codes[item] != source->open;
     }
     asking->value_bytes = came_bytes != 0 ? came_bytes : asking->value_bytes / 2;
@@ -177,7 +177,7 @@ static sl_err portion_finish(struct asking *asking, struct portion *portion)
     return err;
 }
 
-/* All items that the source is asked for, once. */
+/* Asks the source once for all its items. */
 static sl_err pass(struct asking *asking)
 {
     const struct sl_bring *bring = asking->bring;
@@ -246,7 +246,7 @@ sl_err sl_bring_from_disk(const struct sl_bring *bring)
         result = pass(asking);
         if (asking->settled_count > 0) {
             pause_ns = PAUSE_NS_FIRST;
-        } else { /* others are at it: in turns, not in step */
+        } else { /* other clients compete: random pauses avoid lockstep */
             uint64_t mean_ns = sl_backoff_next(&pause_ns, PAUSE_NS_MAX);
             uint64_t wish_ns = mean_ns / 2 + sl_client_random() % mean_ns;
             sl_client_sleep(SL_MIN(wish_ns, sl_budget_ns(now_ns, bring->deadline_ns)));

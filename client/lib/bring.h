@@ -21,9 +21,8 @@ struct sl_bring {
  * If that fails, the item remains a miss. Any thread. */
 void sl_bring_from_nodes(const struct sl_bring *bring);
 /* Settles the items (at least one) whose codes are SL_ERR_INCOMPLETE, as their values are only on
- * disk, by the deadline. The call itself fails only with SL_ERR_NO_MEMORY; all other errors are
- * codes of items, among them SL_ERR_TIMEOUT and SL_ERR_PERMISSION (a read-only client). Any
- * thread. */
+ * disk, by the deadline. The call itself fails only with SL_ERR_NO_MEMORY; all others are codes of
+ * items, e.g. SL_ERR_TIMEOUT, SL_ERR_PERMISSION (a read-only client). Any thread. */
 sl_err sl_bring_from_disk(const struct sl_bring *bring);
 
 #endif

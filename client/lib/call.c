@@ -1,14 +1,13 @@
-/* client/lib/call.c - requests of a client to actors, without a thread of its own: threads that
- * wait pump the mailbox.
+/* client/lib/call.c - requests of a client to actors. There is no thread for them: threads that
+ * wait process the mailbox.
  *
  * One thread at a time polls the mailbox's descriptors, without the lock. The others wait, each at
- * a condition of its own, until their call is done or until they have to poll. Two rules keep
- * wake-ups from being lost (tests/models/calls.pml):
- * - A thread that pumped the mailbox has told all peers that this process is awake, and may have
- *   taken the event that the poller waits for. Before it waits or leaves it arms the mailbox again
- *   (sl_mailbox_sleep: peers have to ring, and nothing lies there unread).
- * - A thread that leaves while nobody polls wakes one of those that wait, which polls from then on.
- */
+ * its own condition variable, until their call is done or they must take over polling. Two rules
+ * prevent lost wake-ups (tests/models/calls.pml):
+ * - A thread that processed the mailbox has announced to all peers that this process is awake, and
+ * may have consumed the event that the poller waits for. Before it waits or leaves it arms the
+ * mailbox again (sl_mailbox_sleep: peers ring again, and no frame is unread).
+ * - A thread that leaves while none polls wakes one of those that wait, which then polls. */
 #include "client/lib/lent.h"
 #include "runtime/base/sl_backoff.h"
 
@@ -23,17 +22,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_NS_MAX  (50 * SL_NS_PER_MS) /* a sleeper looks again, whatever it may have missed */
+#define POLL_NS_MAX  (50 * SL_NS_PER_MS) /* longest sleep without polling */
 #define RETRY_NS_MAX (20 * SL_NS_PER_MS)
-/* The actor ends its work a little before we give up, so that its answer still counts. */
+/* The actor ends its work a little before our deadline, so that its answer is in time. */
 #define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
-/* What waking up and returning take: whoever has two seconds has its answer before they are over.
- */
+/* Time to wake up and return, so that a caller has its answer within the timeout. */
 #define RETURN_MARGIN_NS_MAX (10 * SL_NS_PER_MS)
-#define ABORT_NS             SL_NS_PER_S /* of one that is sent without waiting for its answer */
+#define ABORT_NS             SL_NS_PER_S /* budget of an ABORT that is sent without waiting for an answer */
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
-#define LOG_BYTES_MAX        (16 * SL_MIB) /* of the file and the one before it */
+#define LOG_BYTES_MAX        (16 * SL_MIB) /* of the file and its predecessor */
 
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 {
@@ -56,7 +54,7 @@ uint64_t sl_client_random(void)
 uint64_t sl_client_op_id(struct sl_client *client)
 {
     pthread_mutex_lock(&client->lock);
-    /* The low half counts, the high half stays random: unique among clients and over restarts. */
+    /* The low half counts, the high half is random: unique among clients and restarts. */
     uint64_t id = client->next_op_id;
     client->next_op_id = (id & ~UINT64_C(0xffffffff)) | (uint32_t)(id + 1);
     pthread_mutex_unlock(&client->lock);
@@ -95,12 +93,12 @@ static void kick(struct sl_client *client)
 {
     if (client->polling) {
         uint64_t one = 1;
-        ssize_t written = write(client->kick_fd, &one, sizeof one); /* full means kicked already */
+        ssize_t written = write(client->kick_fd, &one, sizeof one); /* full: already kicked */
         (void)written;
     }
 }
 
-/* Wakes the threads that wait for this call, and no others. */
+/* Wakes only the threads that wait for this call. */
 static void call_wake(struct sl_client *client, const struct sl_client_call *call)
 {
     if (client->polled_for == call) {
@@ -136,7 +134,7 @@ static uint64_t wire_budget(uint64_t now_ns, uint64_t deadline_ns)
     return left - SL_MIN(left / 20, ANSWER_MARGIN_NS_MAX);
 }
 
-/* Encodes with what is left of the budget and hands it to the mailbox. */
+/* Encodes the message with the remaining budget and passes it to the mailbox. */
 static sl_err frame_send(struct sl_client *client, const char *to, struct sl_msg *msg, uint64_t seq,
                          uint64_t budget_ns, struct sl_error *why)
 {
@@ -153,9 +151,9 @@ static sl_err frame_send(struct sl_client *client, const char *to, struct sl_msg
     return err == SL_OK ? SL_OK : sl_mailbox_fail(client->mailbox, to, err, why);
 }
 
-/* Nobody will fill what the call may yet be granted. Said at once, behind the request: where that
- * was granted already, or lies unread with a registrar that was stopped, its keys are free with
- * this. What gets lost is said again when the grants come, or ends by the reservations' time. */
+/* Aborts a RESERVE whose grants would not be filled. The ABORT follows the request at once: if that
+ * was granted, or is still unread at a stopped registrar, this frees its keys. If it is lost, it is
+ * sent again when the grants arrive, or the reservations end by their time. */
 static void give_up(struct sl_client *client, const struct sl_client_call *call)
 {
     if (call->msg.type == SL_MSG_RESERVE && call->ever_sent) {
@@ -166,8 +164,8 @@ static void give_up(struct sl_client *client, const struct sl_client_call *call)
     }
 }
 
-/* Sends or sends again. A peer that is away or full is tried again; what cannot be encoded ends the
- * call. */
+/* Sends or resends. It is repeated if the peer is absent or its queue full; a message that cannot
+ * be encoded ends the call. */
 static void call_send(struct sl_client *client, struct sl_client_call *call, uint64_t now_ns)
 {
     sl_err err = frame_send(client, call->to, &call->msg, call->seq,
@@ -190,7 +188,7 @@ static void call_send(struct sl_client *client, struct sl_client_call *call, uin
     }
 }
 
-/* The file of all clients, beside the actors' logs. NULL: a node without logs. */
+/* The log file of all clients, beside the actors' logs. NULL: the node has no logs. */
 static struct sl_log *log_of(struct sl_client *client)
 {
     char path[1100];
@@ -206,7 +204,7 @@ static struct sl_log *log_of(struct sl_client *client)
     return client->log;
 }
 
-/* A line of its own for what a caller may only count: the actor's log has the other side. */
+/* Logs a timeout, which callers may only count; the actor's log has the other side. */
 static void timeout_log(struct sl_client *client, const struct sl_client_call *call)
 {
     struct sl_log *log = log_of(client);
@@ -227,7 +225,7 @@ static void call_expired(struct sl_client *client, struct sl_client_call *call)
                              sl_msg_name(call->msg.type));
     } else if (call->why.code == SL_OK || call->why.code == SL_ERR_UNREACHABLE) {
         call->code = sl_fail(&call->why, SL_ERR_UNREACHABLE, "%s is not reachable", call->to);
-    } else { /* SL_ERR_BUSY or SL_ERR_LIMIT of a put or a get would speak of its key */
+    } else { /* SL_ERR_BUSY or SL_ERR_LIMIT of a put or a get would refer to its key */
         call->code = call->why.code = SL_ERR_UNREACHABLE;
     }
     timeout_log(client, call);
@@ -235,8 +233,8 @@ static void call_expired(struct sl_client *client, struct sl_client_call *call)
     call_end(client, call);
 }
 
-/* An answer to a reserve that nobody waits for any more: what it grants goes back, at once and with
- * the next call, which is sure to be answered. */
+/* Handles the answer to an abandoned RESERVE: its grants are returned at once and again with the
+ * next call, whose answer is awaited. */
 static void late_grants(struct sl_client *client, const struct sl_msg *reply)
 {
     bool known = false;
@@ -279,13 +277,13 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
         }
         return;
     }
-    if (reply->code == SL_ERR_DRAINING) { /* its successor will do it */
+    if (reply->code == SL_ERR_DRAINING) { /* its successor will handle the request */
         call->next_send_ns = sl_clock_monotonic_ns() + SL_RESEND_DRAINING_NS;
         return;
     }
     call->code = reply->code;
     if (reply->code == SL_ERR_UNREACHABLE && strcmp(from, "registrar") == 0) {
-        call->unknown = true; /* another than the one that we greeted */
+        call->unknown = true; /* not the registrar that we greeted */
         client->greeted_generation = 0;
     }
     if (reply->code != SL_OK) {
@@ -302,8 +300,8 @@ static void dispatch(struct sl_client *client, const char *from, const struct sl
     call_end(client, call);
 }
 
-/* An answer in a version that is not understood is one all the same: waiting brings no other. Its
- * text stands in why, which must stay for as long as the reply. */
+/* An answer in an unknown version still ends the call, since waiting brings no other. Its text
+ * points into why, which must live as long as the reply. */
 static bool reply_read(struct sl_client *client, const void *frame, size_t length_bytes,
                        struct sl_msg *reply, struct sl_error *why)
 {
@@ -317,15 +315,14 @@ static bool reply_read(struct sl_client *client, const void *frame, size_t lengt
     return err == SL_OK && SL_MSG_IS_REPLY(reply->type);
 }
 
-/* Takes what has arrived, sends again what is due, ends what is over. True: more may be there. */
+/* Receives what arrived, resends what is due, ends what has expired. True: maybe more. */
 static bool pump(struct sl_client *client)
 {
     uint32_t taken = 0;
     const char *from = NULL;
     const void *frame = NULL;
     size_t length_bytes = 0;
-    /* So many at a time: a peer that never stops sending must not keep deadlines from being seen.
-     */
+    /* Bounded, so that a peer that never stops sending does not delay deadlines. */
     while (taken < PUMP_FRAMES_MAX &&
            sl_mailbox_receive(client->mailbox, &from, &frame, &length_bytes) == SL_OK) {
         struct sl_msg reply;
@@ -366,7 +363,7 @@ static struct timespec timespec_of(uint64_t ns)
                              .tv_nsec = (long)(ns % SL_NS_PER_S)};
 }
 
-/* Waits at a condition, while another thread polls. The mailbox is armed. */
+/* Waits at a condition variable while another thread polls. The mailbox is armed. */
 static void wait_for_poller(struct sl_client *client, const struct sl_client_call *call,
                             uint64_t due_ns)
 {
@@ -388,7 +385,7 @@ static void wait_for_poller(struct sl_client *client, const struct sl_client_cal
     pthread_cond_destroy(&self.woken);
 }
 
-/* Waits at the descriptors, without the lock. The mailbox is armed. */
+/* Waits for the descriptors, without the lock. The mailbox is armed. */
 static void poll_once(struct sl_client *client, const struct sl_client_call *call, uint64_t now_ns,
                       uint64_t due_ns)
 {
@@ -405,7 +402,7 @@ static void poll_once(struct sl_client *client, const struct sl_client_call *cal
     client->polled_for = NULL;
     for (struct sl_client_call *waiting = client->calls; ready > 0 && waiting != NULL;
          waiting = waiting->next) {
-        if (!waiting->ever_sent) { /* its connection may stand now */
+        if (!waiting->ever_sent) { /* its connection may be open now */
             waiting->next_send_ns = 0;
             waiting->retry_ns = SL_RESEND_REFUSED_NS;
         }
@@ -417,19 +414,19 @@ static void poll_once(struct sl_client *client, const struct sl_client_call *cal
     }
 }
 
-/* Sleeps until something may have arrived or is due; the lock is given up meanwhile. */
+/* Sleeps until something may have arrived or is due. Releases the lock meanwhile. */
 static void sleep_once(struct sl_client *client, const struct sl_client_call *call,
                        uint64_t until_ns)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
     uint64_t due_ns = SL_MIN(next_due(client, until_ns), now_ns + POLL_NS_MAX);
-    /* Awake, under the lock: only while nobody else has a call to make. */
+    /* Spins under the lock, but only while no other thread has a call. */
     if (!client->polling && client->call_count == 1 && sl_mailbox_spin(client->mailbox, due_ns)) {
         return;
     }
     due_ns = SL_MIN(due_ns, sl_mailbox_sleep(client->mailbox, now_ns));
     if (due_ns == 0) {
-        return; /* something came */
+        return; /* a frame has arrived */
     }
     if (client->polling) {
         wait_for_poller(client, call, due_ns);
@@ -438,14 +435,14 @@ static void sleep_once(struct sl_client *client, const struct sl_client_call *ca
     }
 }
 
-/* The mailbox was used while another thread may be at its descriptors: it is armed for that thread
- * again, which is woken only if it would sleep too long. So is whoever sleeps at the descriptor of
- * ends, as long as there are calls that may end. */
+/* The mailbox was used while another thread may poll its descriptors. It is armed again for that
+ * thread, which is woken only if it would sleep too long. The same holds for the descriptor of
+ * ended ops, as long as calls in flight may end. */
 static void poller_keep(struct sl_client *client)
 {
     bool outside = client->ends != NULL && client->call_count > 0;
     if (!client->polling && !outside) {
-        return; /* whoever waits next looks before it sleeps */
+        return; /* the next thread that waits checks before it sleeps */
     }
     uint64_t due_ns = sl_mailbox_sleep(client->mailbox, sl_clock_monotonic_ns());
     due_ns = SL_MIN(due_ns, next_due(client, SL_NEVER_NS));
@@ -467,7 +464,7 @@ void sl_client_keep(struct sl_client *client)
     poller_keep(client);
 }
 
-/* Somebody polls as long as somebody waits. */
+/* Ensures that a thread polls as long as any waits. */
 static void poller_hand_over(struct sl_client *client)
 {
     if (!client->polling && client->waiters != NULL) {
@@ -589,7 +586,7 @@ sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, str
     if (err != SL_OK) {
         return err;
     }
-    /* It ends by its own deadline. */
+    /* The call ends by its own deadline. */
     while (!sl_client_call_wait(client, call, call->deadline_ns)) {
     }
     if (call->code != SL_OK && why != NULL) {
@@ -603,7 +600,7 @@ bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg
 {
     pthread_mutex_lock(&client->lock);
     bool sent = frame_send(client, to, msg, client->next_seq++, budget_ns, NULL) == SL_OK;
-    (void)pump(client); /* what is left, the next waiter takes */
+    (void)pump(client); /* the next waiter handles the rest */
     poller_keep(client);
     pthread_mutex_unlock(&client->lock);
     return sent;
@@ -623,7 +620,7 @@ void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *clai
 
 /* ---- hello ---- */
 
-/* Gives what a registrar answered that knows us. */
+/* Records the answer of a registrar that knows us. */
 static void hello_answered(void *context, const struct sl_msg *reply)
 {
     if (reply->code == SL_OK) {
@@ -631,8 +628,7 @@ static void hello_answered(void *context, const struct sl_msg *reply)
     }
 }
 
-/* Reserves that nobody will fill any more are given back; unanswered, they are tried again with the
- * next call. */
+/* Returns reserves that no call will fill. Unanswered, it is repeated with the next call. */
 static void orphans_abort(struct sl_client *client, uint64_t deadline_ns)
 {
     pthread_mutex_lock(&client->lock);
@@ -651,7 +647,7 @@ static void orphans_abort(struct sl_client *client, uint64_t deadline_ns)
     call.msg.body.abort.items.count = count;
     if (sl_client_call(client, &call, NULL) == SL_OK) {
         pthread_mutex_lock(&client->lock);
-        /* Others may have added behind ours, or taken ours away already. */
+        /* Other threads may have appended to the list, or removed these already. */
         if (client->orphan_count >= count &&
             memcmp(client->orphans, claims, count * sizeof *claims) == 0) {
             client->orphan_count -= count;
@@ -731,7 +727,7 @@ sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, stru
 {
     sl_err err = SL_OK;
     call->to = "registrar";
-    do { /* once more where the node was replaced in between: nothing was done by then */
+    do { /* again if the node was replaced in between: nothing was done then */
         call->unknown = false;
         err = sl_client_greet(client, call->deadline_ns, why);
         err = err == SL_OK ? sl_client_call(client, call, why) : err;

@@ -1,19 +1,19 @@
-/* client/lib/contribute.c - memory that this process lends to the node.
+/* client/lib/contribute.c - memory that this process contributes to the node.
  *
- * Requests can be repeated. What was contributed is remembered: a node whose memory was made anew
- * knows nothing of it, so it is told again behind the next HELLO. */
+ * Requests can be repeated. The client remembers its contributions: a node whose memory was created
+ * again does not know them, so they are sent again after the next HELLO. */
 #include "client/lib/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define NAME_BYTES_MAX 255u
-#define AGAIN_NS       SL_NS_PER_S /* pause between two tries of what the node refused */
-#define CLOSE_NS       SL_NS_PER_S /* all that closing a client waits for */
+#define AGAIN_NS       SL_NS_PER_S /* pause before a refused contribution is requested again */
+#define CLOSE_NS       SL_NS_PER_S /* longest time that closing a client waits */
 
-/* ---- what is remembered ---- */
+/* ---- the remembered contributions ---- */
 
-/* One at a time: what is remembered is what the node was told last. */
+/* One thread at a time, so that the list matches what the node was sent last. */
 static sl_err contributing_lock(struct sl_client *client, uint64_t deadline_ns,
                                 struct sl_error *why)
 {
@@ -31,7 +31,7 @@ static struct sl_client_contribution *remembered(struct sl_client *client, const
     return at;
 }
 
-/* Takes fresh, whose name is remembered from now on. */
+/* Takes fresh and adds it to the list. */
 static void remember(struct sl_client *client, struct sl_client_contribution *fresh)
 {
     struct sl_client_contribution *at = remembered(client, fresh->name);
@@ -86,7 +86,7 @@ static sl_err withdraw_ask(struct sl_client *client, const char *name, uint64_t 
     call.msg.type = SL_MSG_WITHDRAW;
     call.msg.body.withdraw.name = sl_text_of(name);
     sl_err err = sl_client_call(client, &call, why);
-    /* The first of the two did it, and its answer was lost with the registrar. */
+    /* SL_ERR_NOT_FOUND: the first of two requests succeeded, and its answer was lost. */
     return err == SL_ERR_NOT_FOUND && call.sent_again ? SL_OK : err;
 }
 
@@ -198,7 +198,7 @@ sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns
         err = contribute_ask(client, at->name, at->length_bytes, at->lasting, deadline_ns, why);
         if (err == SL_ERR_EXISTS || err == SL_ERR_NO_SPACE || err == SL_ERR_LIMIT ||
             err == SL_ERR_UNSUPPORTED) {
-            refused = true; /* others took its name or its room: it is asked for again later */
+            refused = true; /* its name or room is taken: requested again later */
             err = SL_OK;
         }
     }

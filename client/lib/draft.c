@@ -1,8 +1,8 @@
-/* client/lib/draft.c - drafts: room that is reserved, written by pieces and committed later.
+/* client/lib/draft.c - drafts: space that is reserved, written by pieces and committed later.
  *
- * A draft is a reservation of this client. When its time is over the registrar frees its key, and
- * its bytes as soon as no pin of ours names them: each write pins the extent first, and then looks
- * whether the reservation stands. */
+ * A draft is a reservation of this client. When its time has passed, the registrar frees its key,
+ * and its bytes as soon as no pin of ours names them. So each write pins the extent first and then
+ * checks that the reservation still exists. */
 #include "client/lib/draft.h"
 #include "client/lib/lent.h"
 #include "client/lib/put.h"
@@ -14,7 +14,7 @@
 #define CLAIM_FRAME_BYTES 64u
 #define ENVELOPE_BYTES    4096u
 
-/* Of a draft that ends while a GPU may write to it. */
+/* For a draft that ends while a GPU may still write to it. */
 static void draft_lend(const struct sl_draft *draft)
 {
     struct sl_client_lending lending = {
@@ -30,7 +30,7 @@ static void draft_lend(const struct sl_draft *draft)
 
 static void draft_free(struct sl_draft *draft)
 {
-    sl_client_let(draft->client, draft->at); /* what is lent holds it, too */
+    sl_client_let(draft->client, draft->at); /* the entry for the GPU also has a hold */
     sl_draft_bytes_free(draft);
     pthread_mutex_destroy(&draft->lock);
     free(draft);
@@ -60,7 +60,7 @@ static struct sl_draft *draft_of(struct put *put, struct put_item *item)
     return draft;
 }
 
-/* Room for the items of one message. */
+/* Reserves space for the items of one message. */
 static sl_err begin_share(struct put *put, struct sl_draft **drafts)
 {
     sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
@@ -92,7 +92,7 @@ static sl_err begin_all(struct put *put, uint32_t count, struct sl_draft **draft
             }
         }
         if (put->item_count > 0) {
-            do { /* once more where the node was replaced meanwhile */
+            do { /* again if the node was replaced meanwhile */
                 err = begin_share(put, drafts);
             } while (err == SL_ERR_BUSY && sl_clock_monotonic_ns() < put->deadline_ns);
         }
@@ -152,8 +152,7 @@ sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys
 
 /* ---- write ---- */
 
-/* Whether the room is still ours to fill and commit. Then nobody else gets it before the pin is
- * given. */
+/* Pins the extent if it is still ours, so that no other client gets it before the release. */
 static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_error *why)
 {
     sl_err err = sl_client_talks(draft->client, why);
@@ -167,10 +166,10 @@ static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_err
     if (sl_client_life(draft->client) != draft->at->number) {
         return sl_fail(why, SL_ERR_STALE, "draft: the node was started anew");
     }
-    /* No bytes: what it has is not kept from anybody by its pins. */
+    /* 0 bytes: the pin does not count towards the limit of pinned bytes. */
     err = sl_pins_take_grant(draft->at->pins, draft->at->view, (sl_ref)draft->ref,
                              draft->generation, 0, pin);
-    if (sl_attachment_is_cut(draft->at)) { /* perhaps nobody sees the pin */
+    if (sl_attachment_is_cut(draft->at)) { /* the registrar may not see the pin */
         sl_pins_give(draft->at->pins, *pin);
         *pin = 0;
         return sl_client_cut_fail(draft->client, why);
@@ -228,7 +227,7 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
         const struct sl_gpu_order order = {.to_host = true,
                                            .deadline_ns = sl_client_deadline(draft->client, 0)};
         err = sl_gpu_copies_run(&copies, &order, why);
-        if (copies.lent) { /* the pin, too, until the GPU has ended */
+        if (copies.lent) { /* includes the pin, until the GPU has ended */
             const struct sl_client_lending lending = {.at = draft->at,
                                                       .pin = pin,
                                                       .gpu = copies.lent_gpu,
@@ -299,20 +298,20 @@ static sl_err ending_commit(struct sl_client *client, struct ending *ending, uin
     for (uint32_t i = 0; i < ending->count; i++) {
         sl_err *code = &ending->codes[ending->sources[ending->first + i]];
         *code = err != SL_OK ? err : *code;
-        if (*code != SL_OK) { /* committed or not: an abort of what was committed is refused */
+        if (*code != SL_OK) { /* an abort of a committed claim is refused, so this is safe */
             sl_client_orphan(client, &ending->claims[ending->first + i], 1);
         }
     }
     return err;
 }
 
-/* Claims of what can be committed, with their digests. */
+/* Collects the claims that can be committed, with their digests. */
 static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const struct ending *ending)
 {
     uint32_t claim_count = 0;
     for (uint32_t i = 0; i < count; i++) {
         struct sl_draft *draft = drafts[i];
-        if (draft == NULL || draft->ending) { /* there is none, or it comes twice */
+        if (draft == NULL || draft->ending) { /* NULL, or given twice */
             drafts[i] = NULL;
             ending->codes[i] = SL_ERR_INVALID;
             continue;
@@ -362,7 +361,7 @@ sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint3
     struct ending ending = {.codes = codes,
                             .claims = calloc(SL_MAX(count, 1), sizeof *ending.claims),
                             .sources = calloc(SL_MAX(count, 1), sizeof *ending.sources)};
-    if (ending.claims == NULL || ending.sources == NULL) { /* the drafts stay as they are */
+    if (ending.claims == NULL || ending.sources == NULL) { /* the drafts stay unchanged */
         free(ending.claims);
         free(ending.sources);
         return sl_fail(why, SL_ERR_NO_MEMORY, "draft: %u items", count);
@@ -398,7 +397,7 @@ void sl_draft_drop(struct sl_draft **draft)
         struct sl_msg msg = {.type = SL_MSG_ABORT};
         msg.body.abort.items.at = &claim;
         msg.body.abort.items.count = 1;
-        /* At once; and with the next call, which is sure to be answered. */
+        /* Now, and again with the next call, whose answer is awaited. */
         (void)sl_client_tell(gone->client, "registrar", &msg, SL_NS_PER_S);
         sl_client_orphan(gone->client, &claim, 1);
     }

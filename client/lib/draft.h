@@ -31,8 +31,8 @@ struct sl_draft {
 /* ---- draft_bytes.c ---- */
 /* Call this before bytes are copied. Errors: SL_ERR_NO_MEMORY. */
 sl_err sl_draft_bytes_expect(struct sl_draft *draft);
-/* Copies one piece that lies within the draft; any thread. Returns whether it hashed the complete
- * chunks of the piece. */
+/* Copies one piece that lies within the draft; any thread. Returns whether it hashed its whole
+ * chunks. */
 bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece);
 /* Call this after the copy: records that [from, end) was written. hashed: the result of the copy.
  * Errors: SL_ERR_NO_MEMORY. */

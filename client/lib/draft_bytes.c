@@ -1,9 +1,8 @@
-/* client/lib/draft_bytes.c - what of a draft was written, and its digest.
+/* client/lib/draft_bytes.c - the written ranges of a draft, and its digest.
  *
- * Written ranges are noted as they come and put in order when the list is full, and at the end.
- * Chunks of the digest that one piece covers are hashed while they are copied; where ranges overlap
- * nobody knows whose bytes stayed, and those chunks are hashed again at the end, as are all others.
- */
+ * Written ranges are appended as they arrive, and sorted when the list is full and at the end.
+ * Chunks of the digest that one piece covers are hashed while they are copied. If ranges overlap it
+ * is unknown whose bytes remain, so those chunks are hashed again at the end, as are all others. */
 #include "client/lib/draft.h"
 #include "runtime/base/sl_array.h"
 
@@ -40,7 +39,7 @@ static void doubt(struct sl_draft *draft, uint64_t from, uint64_t end)
     }
 }
 
-/* Ranges in order, none touching another. */
+/* Sorts the ranges and joins those that touch. */
 static void ranges_order(struct sl_draft *draft)
 {
     uint32_t kept = 0;
@@ -62,7 +61,7 @@ static void ranges_order(struct sl_draft *draft)
     draft->range_count = kept;
 }
 
-/* Room for one more range. The lock is held. */
+/* Makes room for one more range. The lock is held. */
 static sl_err ranges_room(struct sl_draft *draft)
 {
     if (draft->range_count < draft->range_room) {
@@ -76,8 +75,8 @@ static sl_err ranges_room(struct sl_draft *draft)
     return fits ? SL_OK : SL_ERR_NO_MEMORY;
 }
 
-/* Room for hashes, when there is a chunk to hash. Without memory there are none: the end hashes
- * all. The lock is held. */
+/* Makes room for hashes if there is a chunk to hash. Without memory there are none: all is hashed
+ * at the end. The lock is held. */
 static void hashes_room(struct sl_draft *draft)
 {
     if (draft->hashes != NULL || draft->length_bytes < SL_DIGEST_CHUNK_BYTES) {
@@ -103,7 +102,7 @@ sl_err sl_draft_bytes_expect(struct sl_draft *draft)
     return err;
 }
 
-/* The chunks that are whole in [from, end). */
+/* The chunks that are complete in [from, end). */
 static struct sl_digest_span chunks_within(uint64_t from, uint64_t end, uint64_t length_bytes)
 {
     uint64_t first = (from + SL_DIGEST_CHUNK_BYTES - 1) / SL_DIGEST_CHUNK_BYTES;

@@ -1,14 +1,13 @@
-/* client/lib/elsewhere.c - objects of other nodes, by their keys: what is there, and removing
- * it. */
+/* client/lib/elsewhere.c - finds and removes objects of other nodes by their keys. */
 #include "client/lib/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARE_KEYS_MAX 4096u /* of a message, by the table of messages */
+#define SHARE_KEYS_MAX 4096u /* per message, by the table of messages */
 
 struct seeking {
-    struct sl_elsewhere *out; /* NULL: codes alone */
+    struct sl_elsewhere *out; /* NULL: only codes */
     sl_err *codes;
     uint32_t count;
 };

@@ -1,10 +1,11 @@
-/* client/lib/ends.c - ends of ops, for a loop that waits at a descriptor and has no thread to lend.
+/* client/lib/ends.c - reports ended ops to a loop that waits for a descriptor and provides no
+ * thread.
  *
- * The descriptor is an epoll of three: the mailbox's (something came), an eventfd (an op ended, or
- * something lies in the mailbox that no descriptor announces), and a timer (an op's deadline, a
- * message to be sent again, the mailbox's own time). Whoever sleeps there is one more poller, whose
- * sleep libsluice does not see. So every thread that used the mailbox arms it before it leaves, as
- * long as there are calls in flight (poller_keep in call.c). */
+ * The descriptor is an epoll of three: the mailbox's (a frame arrived), an eventfd (an op ended, or
+ * the mailbox has a frame that no descriptor announces), and a timer (an op's deadline, a resend,
+ * the mailbox's own time). A loop that sleeps there is one more poller, whose sleep libsluice
+ * cannot see. So every thread that used the mailbox arms it before it leaves, as long as there are
+ * calls in flight (poller_keep in call.c). */
 #include "client/lib/op.h"
 
 #include <errno.h>
@@ -14,13 +15,13 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define PUMPS_MAX 16u /* of a client to which more comes all the time */
+#define PUMPS_MAX 16u /* bound for a client to which frames arrive all the time */
 
 struct sl_client_ends {
-    int fd;       /* of the other two, and the mailbox's */
-    int event_fd; /* readable: sl_client_ended has something to do */
+    int fd;       /* epoll of the other two and the mailbox's */
+    int event_fd; /* readable: sl_client_ended has work */
     int timer_fd;
-    uint64_t timer_ns; /* when it fires; SL_NEVER_NS: it does not */
+    uint64_t timer_ns; /* time of the timer; SL_NEVER_NS: off */
 };
 
 static void ends_free(struct sl_client_ends *ends)
@@ -37,14 +38,14 @@ static void ends_free(struct sl_client_ends *ends)
 static void event_set(struct sl_client_ends *ends)
 {
     uint64_t one = 1;
-    ssize_t written = write(ends->event_fd, &one, sizeof one); /* full means set already */
+    ssize_t written = write(ends->event_fd, &one, sizeof one); /* full: already set */
     (void)written;
 }
 
 static void event_clear(int fd)
 {
     uint64_t count;
-    ssize_t taken = read(fd, &count, sizeof count); /* nothing there is fine as well */
+    ssize_t taken = read(fd, &count, sizeof count); /* an empty one is fine */
     (void)taken;
 }
 
@@ -97,7 +98,7 @@ sl_err sl_client_event_fd(struct sl_client *client, int *fd, struct sl_error *wh
     pthread_mutex_lock(&client->lock);
     if (client->ends == NULL) {
         err = ends_open(client, &client->ends, why);
-        if (err == SL_OK) { /* what came or ended before it is to be looked at */
+        if (err == SL_OK) { /* handle what arrived or ended before it was made */
             SL_ASSERT(client->ends != NULL);
             event_set(client->ends);
         }
@@ -127,7 +128,7 @@ void sl_client_ends_wake_at(struct sl_client *client, uint64_t due_ns)
         event_set(ends);
         return;
     }
-    /* One that fires too early is set again then: so most ops need no system call here. */
+    /* A timer that fires too early is set again then, so most ops need no system call here. */
     if (due_ns < ends->timer_ns || ends->timer_ns <= now_ns) {
         struct itimerspec at = {.it_value = {.tv_sec = (time_t)(due_ns / SL_NS_PER_S),
                                              .tv_nsec = (long)(due_ns % SL_NS_PER_S)}};
@@ -158,7 +159,7 @@ void sl_client_ends_forget(struct sl_client *client, struct sl_client_call *call
     }
     call->op = NULL;
     if (at == NULL) {
-        return; /* it runs, or was given */
+        return; /* it runs, or was already reported */
     }
     if (before == NULL) {
         client->ended_first = call->next;
@@ -169,9 +170,9 @@ void sl_client_ends_forget(struct sl_client *client, struct sl_client_call *call
     call->next = NULL;
 }
 
-/* ---- for the loop ---- */
+/* ---- for the event loop ---- */
 
-/* All of it is known: under the lock nobody sets them. */
+/* Clears all three: everything is known, and no thread sets them under the lock. */
 static void ends_clear(struct sl_client_ends *ends)
 {
     event_clear(ends->event_fd);

@@ -1,4 +1,4 @@
-/* client/lib/engine.c - an engine: its pools' memory, and its registration at the node. */
+/* client/lib/engine.c - an engine: the memory of its pools, and its registration with the node. */
 #include "client/lib/engine.h"
 #include "client/lib/plain_pages.h"
 #include "client/lib/pool.h"
@@ -15,8 +15,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ENGINE_END_NS    (1500 * SL_NS_PER_MS) /* a swapper that is stopped is killed after 1 s */
-#define HUGE_PAGES_NS    SL_NS_PER_S           /* at some GB a second; an engine waits for it */
+#define ENGINE_END_NS    (1500 * SL_NS_PER_MS) /* a stopped swapper is killed after 1 s */
+#define HUGE_PAGES_NS    SL_NS_PER_S           /* at some GB/s; an engine waits for it */
 #define WORLD_MAX        64u
 #define POOLS_MAX        8u
 #define LAYERS_MAX       4096u
@@ -24,7 +24,7 @@
 #define BLOCK_TOKENS_MAX 65536u
 #define PARTS_MAX        64u
 
-/* ---- what the options must be ---- */
+/* ---- checks of the options ---- */
 
 static uint32_t ranks_here(const struct sl_engine_options *options)
 {
@@ -183,7 +183,7 @@ static sl_err memory_make(const struct sl_engine *engine, struct sl_engine_memor
     if (sl_file_resize(memory->fd, memory->length_bytes) != 0) {
         return sl_fail_os(why, errno, "engine memory of %" PRIu64 " bytes", memory->length_bytes);
     }
-    /* Whoever maps it may rely on its size. */
+    /* Processes that map it may rely on its size. */
     if (fcntl(memory->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return sl_fail_os(why, errno, "seal engine memory");
     }
@@ -322,8 +322,8 @@ static sl_err memories_open(struct sl_engine *engine, const struct sl_engine_opt
 
 /* ---- registration ---- */
 
-/* Where the memory is, for the swapper. Of a pool it is our own descriptor where we have one, so
- * that it can be mapped also when its maker is gone. */
+/* How the swapper finds the memory. For a pool it is our own descriptor if we have one, so that it
+ * can be mapped even after its creator has died. */
 static struct sl_item_region memory_handle(const struct sl_engine *engine,
                                            const struct sl_engine_memory *memory)
 {
@@ -354,7 +354,7 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
     return region;
 }
 
-/* The server's thread; the rows stay as they are until it is stopped. */
+/* Runs on the server's thread; the rows do not change until it is stopped. */
 static sl_err hands_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
                          struct sl_descriptors_part *out, struct sl_error *why)
 {
@@ -413,7 +413,7 @@ static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
     return SL_OK;
 }
 
-/* Huge pages under plain memory, which the kernel copies for swappers a page at a time. */
+/* Huge pages for plain memory, which the kernel copies for swappers page by page. */
 static void plain_pages_ask(const struct sl_engine *engine, uint64_t deadline_ns)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
@@ -443,7 +443,7 @@ sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *w
     return SL_OK;
 }
 
-/* The part that a rank's layer is of, and its number in it. */
+/* The part to which a rank's layer belongs, and its number in it. */
 static sl_err region_place(const struct sl_engine *engine, const struct sl_engine_pool *pool,
                            uint32_t number, struct sl_item_region *region, struct sl_error *why)
 {
@@ -470,7 +470,7 @@ static sl_err regions_fill(struct sl_engine *engine, const struct sl_engine_opti
     if (engine->rank_count == 0) {
         return SL_OK;
     }
-    SL_ASSERT(per_rank > 0); /* options_check */
+    SL_ASSERT(per_rank > 0); /* checked by options_check */
     engine->regions = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->regions);
     engine->ours_fds = calloc((size_t)per_rank * engine->rank_count, sizeof *engine->ours_fds);
     if (engine->regions == NULL || engine->ours_fds == NULL) {
@@ -517,7 +517,7 @@ static void registered(void *context, const struct sl_msg *reply)
     }
 }
 
-/* The engine's choice of GPUs, for the text of an error. Empty: not set, or no plain text. */
+/* The engine's selection of GPUs, for an error message. Empty: not set, or not plain text. */
 static const char *visible_devices(void)
 {
     const char *text = getenv("CUDA_VISIBLE_DEVICES");
@@ -583,7 +583,7 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
 
 static void engine_free(struct sl_engine *engine)
 {
-    if (sl_client_is_ours(engine->client)) { /* a fork has no thread of it */
+    if (sl_client_is_ours(engine->client)) { /* a fork does not have its thread */
         sl_descriptors_stop(&engine->hands);
     }
     for (uint32_t i = 0; engine->ours_fds != NULL && i < engine->region_count; i++) {
@@ -676,13 +676,13 @@ void sl_engine_end(struct sl_engine **engine)
     call.msg.body.engine_end.engine_id =
         atomic_load_explicit(&gone->registration, memory_order_acquire);
     if (gone->rank_count > 0) {
-        (void)sl_client_call(gone->client, &call, NULL); /* unheard, it ends with this process */
+        (void)sl_client_call(gone->client, &call, NULL); /* unanswered: ends with this process */
     }
     engine_free(gone);
     *engine = NULL;
 }
 
-/* NULL: it is not here. */
+/* NULL: not in this process. */
 static struct sl_engine_memory *memory_of(const struct sl_engine *engine, uint32_t rank,
                                           uint32_t pool)
 {

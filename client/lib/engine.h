@@ -69,8 +69,7 @@ struct sl_handover_side {
 sl_err sl_client_handover_start(struct sl_engine *engine, const struct sl_op_request *request,
                                 bool store, const struct sl_handover_side *side, struct sl_op **op,
                                 struct sl_error *why);
-/* Under the client's lock: makes a call in flight that waits for this receipt send it from now
- * on. */
+/* Under the client's lock: a call in flight that waits for this receipt sends it from now on. */
 bool sl_client_op_arrived(struct sl_client_call *call, const struct sl_item_receipt *receipt);
 
 #endif

@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* What keeps an engine's memory from being shared, and what helps. */
+/* Why an engine's memory cannot be shared, and what helps. */
 #define TEXT_NO_HANDLE                                                                           \
     "made without a shareable handle, as vLLM's sleep mode does: switch that off, or create it " \
     "with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
@@ -28,7 +28,7 @@
 struct visit {
     struct sl_driver *driver;
     sl_cu_device device;
-    int mode; /* of captures, before */
+    int mode; /* of captures, to be restored */
     bool retained, pushed;
 };
 
@@ -44,7 +44,7 @@ static void visit_end(struct visit *visit)
     sl_cuda_restore(visit->driver, visit->mode);
 }
 
-/* Errors of the driver are the caller's device's: the text has their code. */
+/* Errors of the driver concern the caller's device: the message has their code. */
 static sl_err driver_says(struct visit *visit, struct sl_error *why, sl_cu_result result,
                           const char *doing, uint64_t address)
 {
@@ -55,7 +55,7 @@ static sl_err driver_says(struct visit *visit, struct sl_error *why, sl_cu_resul
     return err == SL_OK ? SL_OK : SL_ERR_DEVICE;
 }
 
-/* Ends by visit_end, also after an error. */
+/* To be ended by visit_end, even after an error. */
 static sl_err visit_begin(struct visit *visit, int gpu, struct sl_error *why)
 {
     sl_cu_context context = NULL;
@@ -76,16 +76,15 @@ static sl_err visit_begin(struct visit *visit, int gpu, struct sl_error *why)
     return driver_says(visit, why, result, "take the context of device", (uint64_t)(unsigned)gpu);
 }
 
-/* Answers are of 1, 4 or 8 bytes, little-endian. What the driver does not know is 0. */
+/* Attributes have 1, 4 or 8 bytes, little-endian. 0 if the driver does not know it. */
 static uint64_t attribute_of(const struct sl_driver *driver, int attribute, uint64_t address)
 {
     uint64_t value = 0;
     return driver->pointer_attribute(&value, attribute, address) == 0 ? value : 0;
 }
 
-/* A number that changes whenever other memory comes to the address: the driver's numbers of
- * allocation and physical memory, and the handle of mapped memory. 0: nothing is there, or the
- * driver does not say. */
+/* A number that changes whenever other memory is at the address: the driver's numbers of allocation
+ * and physical memory, and the handle of mapped memory. 0: none, or not known. */
 static uint64_t life_of(const struct sl_driver *driver, uint64_t address)
 {
     sl_cu_handle handle = 0;
@@ -108,9 +107,9 @@ static uint64_t life_of(const struct sl_driver *driver, uint64_t address)
     return mixed == 0 ? 1 : mixed;
 }
 
-/* ---- finding out ---- */
+/* ---- at registration ---- */
 
-/* The mapping that the address lies in. */
+/* Gives the mapping that contains the address. */
 static sl_err mapping_of(struct visit *visit, uint64_t address, uint64_t *base, uint64_t *end,
                          struct sl_error *why)
 {
@@ -164,7 +163,7 @@ static sl_err types_check(const struct visit *visit, uint64_t address, struct sl
     return sl_fail(why, SL_ERR_UNSUPPORTED, "device memory at 0x%" PRIx64 ": %s", address, text);
 }
 
-/* Every byte is mapped, and by handles that can be shared. */
+/* Checks that every byte is mapped, with handles that can be shared. */
 static sl_err parts_find(struct visit *visit, struct sl_engine_row *row, struct sl_error *why)
 {
     uint64_t end = row->address + row->length_bytes;
@@ -193,9 +192,8 @@ static sl_err parts_find(struct visit *visit, struct sl_engine_row *row, struct 
     return SL_OK;
 }
 
-/* Whether first and last byte of plain memory are there, asked of the kernel: reading them would
- * end the process. Where Yama is, the kernel lets none but parents look into a process that does
- * not say otherwise. */
+/* Checks through the kernel that the first and last byte of plain memory exist: reading them would
+ * end the process. Yama lets only parents access a process, unless it allows more. */
 static sl_err plain_check(uint64_t address, uint64_t length_bytes, struct sl_error *why)
 {
     char bytes[2];
@@ -206,7 +204,7 @@ static sl_err plain_check(uint64_t address, uint64_t length_bytes, struct sl_err
         {.iov_base = (void *)(uintptr_t)(address + length_bytes - 1), .iov_len = 1}}; /* NOLINT */
     (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* EINVAL: no Yama */
     ssize_t got = process_vm_readv(getpid(), &here, 1, there, 2, 0);
-    if (got == (ssize_t)sizeof bytes || (got < 0 && errno != EFAULT)) { /* or it cannot be asked */
+    if (got == (ssize_t)sizeof bytes || (got < 0 && errno != EFAULT)) { /* cannot be checked */
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_INVALID, "%" PRIu64 " bytes at 0x%" PRIx64 " are no memory here",
@@ -259,9 +257,9 @@ sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_eng
     return err;
 }
 
-/* ---- afterwards ---- */
+/* ---- later ---- */
 
-/* Within a visit. */
+/* Call it within a visit. */
 static sl_err lives_check(const struct visit *visit, const struct sl_engine_row *row,
                           struct sl_error *why)
 {
@@ -307,7 +305,7 @@ static sl_err part_export(struct visit *visit, uint64_t address, int *fd, struct
     return err;
 }
 
-/* The mappings are walked again for each packet: 0.2 us each, and nothing has to be kept. */
+/* Walks the mappings again for each packet: 0.2 us each, and nothing has to be stored. */
 static sl_err parts_give(struct visit *visit, const struct sl_engine_row *row, uint32_t first,
                          struct sl_descriptors_part *out, struct sl_error *why)
 {

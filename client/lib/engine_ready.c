@@ -1,8 +1,7 @@
-/* client/lib/engine_ready.c - whether the node has heard of an engine, as it is told anew to each
- * life of the node. */
+/* client/lib/engine_ready.c - registers an engine again with each life of the node. */
 #include "client/lib/engine.h"
 
-/* Under `registering`, or before others know the engine. */
+/* Under `registering`, or before other threads know the engine. */
 sl_err sl_engine_enter(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
     sl_err err = sl_client_greet(engine->client, deadline_ns, why);
@@ -32,7 +31,7 @@ sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl
         return sl_fail(why, SL_ERR_TIMEOUT, "engine %s: its registration takes too long",
                        engine->name);
     }
-    if (!is_known(engine)) { /* by another thread, meanwhile */
+    if (!is_known(engine)) { /* another thread may have done it meanwhile */
         err = sl_engine_enter(engine, deadline_ns, why);
     }
     sl_turn_leave(&engine->registering);

@@ -1,4 +1,4 @@
-/* client/lib/explain.c - asking the registrar why something is a miss. */
+/* client/lib/explain.c - asks the registrar why keys are misses. */
 #include "client/lib/internal.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* client/lib/figures.c - see figures.h. */
 #include "client/lib/figures.h"
 
-/* Figures of an earlier release are there and cannot be opened. */
+/* Files of an earlier release exist and cannot be opened. */
 #define FIGURES_PAUSE_NS_MIN (200 * SL_NS_PER_MS)
 #define FIGURES_PAUSE_NS_MAX (10 * SL_NS_PER_S)
 
@@ -49,7 +49,7 @@ void sl_client_figures_follow(const struct sl_client *client, struct sl_attachme
         atomic_store_explicit(&at->seen, fresh.seen, memory_order_release);
     }
     if (old.counts != NULL || old.labels != NULL || old.seen != NULL) {
-        at->old_figures[at->old_figures_count++] = old; /* other threads may be at them */
+        at->old_figures[at->old_figures_count++] = old; /* other threads may be using them */
     }
 }
 

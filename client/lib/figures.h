@@ -1,5 +1,4 @@
-/* client/lib/figures.h - opens and closes the files in which a client counts, and the filter of
- * keys. */
+/* client/lib/figures.h - opens and closes a client's files of counts, and the filter of keys. */
 #ifndef SL_CLIENT_LIB_FIGURES_H
 #define SL_CLIENT_LIB_FIGURES_H
 

@@ -1,6 +1,6 @@
-/* client/lib/files.c - memory of this process that others map: a thread of the client hands its
- * descriptors over (runtime/base/sl_descriptors.h), so that nobody needs a right on this process,
- * or its process numbers. */
+/* client/lib/files.c - memory of this process that others map. A thread of the client passes
+ * descriptors of it (runtime/base/sl_descriptors.h), so others need no right on this process, nor
+ * its pid. */
 #include "client/lib/engine.h"
 #include "client/lib/pool.h"
 
@@ -33,8 +33,8 @@ static bool same_file(int one, int other)
            a.st_ino == b.st_ino;
 }
 
-/* Plain memory is copied by process number, which the node must see. What sl_memory_alloc gave has
- * a descriptor after all: one for all regions that lie in it. */
+/* Plain memory is copied by pid, so the node must see this process. Memory of sl_memory_alloc has a
+ * descriptor instead: one for all regions in it. */
 static sl_err plain_find(struct sl_engine *engine, uint32_t at, struct sl_error *why)
 {
     struct sl_item_region *region = &engine->regions[at];

@@ -1,5 +1,5 @@
-/* client/lib/get.c - reading: look up, then copy and re-check, or pin. What is not
- * in memory here is brought there first (bring.c). */
+/* client/lib/get.c - reading: looks up, then copies and checks again, or pins. Values that are not
+ * in memory here are read into it first (bring.c). */
 #include "client/lib/bring.h"
 #include "client/lib/lent.h"
 #include "client/lib/pieces.h"
@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP_COUNT    32u /* look-ups side by side */
-#define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it says busy */
+#define GROUP_COUNT    32u /* look-ups whose cache misses overlap */
+#define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it gives SL_ERR_BUSY */
 #define TORN_PAUSE_NS  (100 * SL_NS_PER_US)
 
-/* When a call ends. The exact clock is asked by those that come to wait: it costs as much as a
- * look-up of a key. */
+/* The deadline of a call. Only calls that wait read the exact clock: it costs as much as a
+ * look-up. */
 struct until {
     uint64_t timeout_ns;
     uint64_t deadline_ns; /* 0: not known yet */
@@ -30,25 +30,24 @@ static uint64_t until_ns(const struct sl_client *client, struct until *until)
     return until->deadline_ns;
 }
 
-/* What one reader wants of one key: a copy, or a pin. */
+/* The operation on one key: a copy, or a pin. */
 struct wanted {
     struct sl_object_key key;
-    const struct sl_piece *pieces; /* copy */
+    const struct sl_piece *pieces; /* for a copy */
     uint32_t piece_count;
     bool whole;
     bool devices; /* there may be device memory */
     uint64_t *length_bytes;
-    uint64_t *got_bytes;  /* of all that was read: added to */
-    struct sl_view *view; /* pin, or NULL */
-    /* Where copies to device memory gather that the caller carries out, and looks at the entry
-     * again; NULL: they are carried out at once. */
+    uint64_t *got_bytes;  /* total of bytes read: added to */
+    struct sl_view *view; /* for a pin, or NULL */
+    /* Collects copies to device memory, which the caller executes before it checks the entry again;
+     * NULL: they are executed at once. */
     struct sl_gpu_copies *later;
-    const struct sl_gpu_order *order; /* of copies to devices */
+    const struct sl_gpu_order *order; /* for copies to devices */
 };
 
-/* The look-up with all its second thoughts: a node that was replaced, an index that stays torn,
- * which a registrar that is started again mends. In a section, which is another one after each
- * wait. */
+/* A look-up that handles a replaced node, and an index that stays torn until a restarted registrar
+ * repairs it. In a section, which is another one after each wait. */
 static sl_err find(struct sl_client *client, struct sl_object_key key, struct until *until,
                    struct sl_reader **reader, struct sl_attachment **at, struct sl_entry *entry,
                    struct sl_error *why)
@@ -80,7 +79,7 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
         if (sl_clock_monotonic_ns() >= until_ns(client, until)) {
             return sl_fail(why, SL_ERR_BUSY, "the index entry kept changing");
         }
-        sl_reader_leave(*reader); /* nothing is kept while it takes its time */
+        sl_reader_leave(*reader); /* do not delay unmapping during the wait */
         sl_client_sleep(TORN_PAUSE_NS);
         *reader = sl_reader_enter();
     }
@@ -103,7 +102,7 @@ void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struc
     }
 }
 
-/* Copies from this value did not end in time: where it still stands it stays, until they have. */
+/* Copies from this value did not end in time: if it still exists it stays until they have. */
 static void lend(struct sl_client *client, struct sl_attachment *at, const struct sl_entry *entry,
                  const struct sl_gpu_copies *copies)
 {
@@ -113,11 +112,11 @@ static void lend(struct sl_client *client, struct sl_attachment *at, const struc
         sl_pins_take(at->pins, at->view, entry, &lending.pin) == SL_OK) {
         sl_client_lend_extent(client, &lending);
     } else if (copies->lent) {
-        sl_attachment_hold(at); /* for ever: the GPU may yet read it */
+        sl_attachment_hold(at); /* permanently: the GPU may still read it */
     }
 }
 
-/* Into pieces of which some lie in device memory. */
+/* Copies into pieces of which some are in device memory. */
 static sl_err scatter_on_device(struct sl_client *client, struct sl_attachment *at,
                                 const struct sl_entry *entry, const struct wanted *want,
                                 unsigned char *from, struct sl_error *why)
@@ -160,7 +159,7 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
         sl_pieces_scatter(want->pieces, want->piece_count, from, length_bytes);
     }
     bool stands = sl_index_unchanged(at->view, entry);
-    if (sl_attachment_is_cut(at)) { /* what was copied may be zeros */
+    if (sl_attachment_is_cut(at)) { /* copied bytes may be zeros */
         return sl_client_cut_fail(client, why);
     }
     if (!stands) {
@@ -186,7 +185,7 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     if (err != SL_OK) {
         return SL_ERR_STALE; /* changed since it was found: look again */
     }
-    if (sl_attachment_is_cut(at)) { /* perhaps the registrar does not see it */
+    if (sl_attachment_is_cut(at)) { /* the registrar may not see the pin */
         sl_pins_give(at->pins, pin);
         return sl_client_cut_fail(client, why);
     }
@@ -202,7 +201,7 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
     return SL_OK;
 }
 
-/* Before the copy: after it, the atomic would wait for its stores. */
+/* Recorded before the copy: after it, the atomic would wait for the copy's stores. */
 static void note_access(const struct sl_attachment *at, const struct sl_entry *entry)
 {
     if (at->pins != NULL && entry->extent.generation != 0) {
@@ -210,8 +209,8 @@ static void note_access(const struct sl_attachment *at, const struct sl_entry *e
     }
 }
 
-/* What is done with an entry that was found: SL_OK, an answer, SL_ERR_INCOMPLETE when the value is
- * on disk alone, SL_ERR_STALE when it changed meanwhile. */
+/* Processes an entry that was found: SL_OK, a final code, SL_ERR_INCOMPLETE if the value is only on
+ * disk, SL_ERR_STALE if it changed meanwhile. */
 static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
                          const struct wanted *want, const struct sl_entry *entry,
                          struct sl_error *why)
@@ -232,8 +231,7 @@ static sl_err read_found(struct sl_client *client, struct sl_attachment *at,
     return err;
 }
 
-/* One try without waiting: SL_OK, an answer, or SL_ERR_INCOMPLETE when the value is on disk alone.
- */
+/* One try without waiting: SL_OK, a final code, or SL_ERR_INCOMPLETE (only on disk). */
 static sl_err read_now(struct sl_client *client, const struct wanted *want, struct until *until,
                        struct sl_entry *entry, struct sl_error *why)
 {
@@ -256,7 +254,7 @@ struct reading {
     struct sl_client *client;
     struct until *until;
     struct sl_error *why;
-    sl_err *codes; /* SL_ERR_INCOMPLETE: on disk alone */
+    sl_err *codes; /* SL_ERR_INCOMPLETE: only on disk */
     uint32_t count;
     /* Either keys, with one buffer or view each, or items. */
     const struct sl_object_key *keys;
@@ -266,9 +264,9 @@ struct reading {
     bool whole;
     bool devices;              /* there may be device memory */
     uint64_t *lengths;         /* may be NULL */
-    struct sl_gpu_order order; /* of copies to devices */
-    struct left *left;         /* these copies, of all groups; NULL: there is no device */
-    uint64_t *got_bytes;       /* of what was read */
+    struct sl_gpu_order order; /* for copies to devices */
+    struct left *left;         /* copies of all groups; NULL: there is no device */
+    uint64_t *got_bytes;       /* bytes read */
 };
 
 static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
@@ -276,8 +274,8 @@ static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
     return reading->items != NULL ? reading->items[item].key : reading->keys[item];
 }
 
-/* What is wanted of one item. *one serves for a buffer. Made in place: a struct that is given back
- * is a copy that waits for the stores before it. */
+/* Fills the operation for one item. *one is storage for a buffer. Filled in place, since a returned
+ * struct is a copy that waits for earlier stores. */
 static void want_init(const struct reading *reading, uint32_t item, struct sl_piece *one,
                       struct wanted *want)
 {
@@ -302,7 +300,7 @@ static void want_init(const struct reading *reading, uint32_t item, struct sl_pi
     }
 }
 
-/* One item, looked up here with all second thoughts. */
+/* Reads one item, looking it up again as often as needed. */
 static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry)
 {
     struct sl_piece one;
@@ -311,7 +309,7 @@ static sl_err reading_read(const struct reading *reading, uint32_t item, struct 
     return read_now(reading->client, &want, reading->until, entry, reading->why);
 }
 
-/* An item whose copies to a device are carried out with those of all others. */
+/* An item whose copies to a device are executed together with those of other items. */
 struct left_item {
     uint32_t item;
     struct sl_attachment *at;
@@ -323,7 +321,7 @@ struct left {
     uint32_t count, room;
 };
 
-/* All of them, in one go; then each counts if its entry still stands. */
+/* Executes all of them together; then an item counts if its entry still exists unchanged. */
 static void left_finish(const struct reading *reading, const struct left *left, sl_err err)
 {
     for (uint32_t i = 0; i < left->count; i++) {
@@ -342,8 +340,8 @@ static void left_finish(const struct reading *reading, const struct left *left, 
     }
 }
 
-/* Several look-ups at once, their cache misses side by side; then the copies. What is not simply
- * there is looked up again by itself. */
+/* Looks up several keys at once, so that their cache misses overlap; then copies. Items with any
+ * complication are looked up again one by one. */
 static void reading_group(const struct reading *reading, uint32_t first, uint32_t share)
 {
     struct sl_key keys[GROUP_COUNT];
@@ -402,7 +400,7 @@ static sl_err reading_again(const void *reading, uint32_t item)
     return reading_read(reading, item, &entry);
 }
 
-/* All items, as far as they are in memory here. */
+/* Reads all items that are in memory here. */
 static void reading_here(struct reading *reading)
 {
     for (uint32_t first = 0; first < reading->count; first += GROUP_COUNT) {
@@ -416,10 +414,10 @@ static void reading_here(struct reading *reading)
     }
 }
 
-/* The same where there are devices: their copies are carried out behind all look-ups. */
+/* The same with devices: their copies are executed after all look-ups. */
 static void reading_here_to_devices(struct reading *reading)
 {
-    /* Over all groups: their copies come from what they found. */
+    /* One section over all groups: the copies read what they found. */
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct left left = {0};
     reading->left = &left;
@@ -441,7 +439,7 @@ static uint32_t codes_count(const struct reading *reading, sl_err code)
     return count;
 }
 
-/* What is not in memory here comes from other nodes, and from the disk. */
+/* Reads values that are not in memory here from other nodes and from disk. */
 static sl_err reading_wait(struct reading *reading, struct tally *tally)
 {
     bool nodes = codes_count(reading, SL_ERR_NOT_FOUND) > 0 && sl_client_has_peers(reading->client);
@@ -470,7 +468,7 @@ static sl_err reading_wait(struct reading *reading, struct tally *tally)
     return err;
 }
 
-/* Of the keys that are nowhere, those that were here once. A hit does not come by. */
+/* Counts missing keys that were stored once. Hits do not get here. */
 static void __attribute__((noinline)) seen_count(const struct reading *reading)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
@@ -580,7 +578,7 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
     for (uint32_t i = 0; i < count; i++) {
         views[i] = (struct sl_view){0};
     }
-    /* A registrar must know our pin segment before it is relied on. */
+    /* The registrar must know our pin file before a pin counts. */
     if (sl_client_life(client) !=
         atomic_load_explicit(&client->greeted_attachment, memory_order_relaxed)) {
         err = sl_client_greet(client, sl_client_deadline(client, timeout_ns), why);
@@ -601,7 +599,7 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
     return reading_carry_out(&reading);
 }
 
-/* One item's code with its text: the text of the code where nobody worded one. */
+/* One item's code with its message; the text of the code if there is none. */
 static sl_err settled(sl_err err, sl_err code, const struct sl_error *reason, struct sl_error *why)
 {
     err = err != SL_OK ? err : code;

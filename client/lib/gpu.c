@@ -1,13 +1,13 @@
 /* client/lib/gpu.c - see gpu.h.
  *
- * In this process and on streams of our own: the pieces are arbitrary addresses of the caller's,
- * whose context is there anyway. One lock a device: its copies go one list after the other, as
- * they would on the bus.
+ * Copies run in this process, on streams of its own: pieces are arbitrary addresses of the caller,
+ * whose context exists here anyway. There is one lock per device: its copies run one list after the
+ * other, as they would on the bus.
  *
- * The driver is called in relaxed mode alone: the engine may be capturing a graph.
+ * The driver is only called in relaxed mode, since the engine may be capturing a graph.
  *
- * The caller's event is asked for, not waited for by our streams. A stream that waits for work of
- * the engine that never ends would hold the extents of its copies beyond every deadline. */
+ * The caller's event is polled; our streams do not wait for it. A stream that waits for engine work
+ * that never ends would keep the extents of its copies beyond every deadline. */
 #include "client/lib/gpu_internal.h"
 
 #include "cuda/cuda_relaxed.h"
@@ -21,15 +21,15 @@ struct sl_driver sl_gpu_driver;
 
 static struct {
     _Atomic bool present;
-    _Atomic unsigned long long loads; /* libraries that were loaded when we last looked */
-    pthread_mutex_t lock;             /* present, the driver */
+    _Atomic unsigned long long loads; /* number of libraries loaded at the last check */
+    pthread_mutex_t lock;             /* guards `present` and the driver */
     pthread_mutex_t gpus_lock;
     struct gpu *gpus[SL_GPUS_MAX];
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER, .gpus_lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- whether there is one ---- */
+/* ---- detecting a device ---- */
 
-/* The first library's entry tells how many were ever loaded. */
+/* The first library's entry has the number of libraries ever loaded. */
 static int loads_taken(struct dl_phdr_info *info, size_t size, void *context)
 {
     (void)size;
@@ -68,7 +68,7 @@ enum sl_place sl_gpu_place(const void *at, int *gpu)
     *gpu = 0;
     if (!sl_gpu_present() ||
         sl_gpu_driver.pointer_attribute(&type, SL_CU_POINTER_MEMORY_TYPE, (uintptr_t)at) != 0) {
-        return SL_PLACE_PLAIN; /* the driver does not know it, or nobody uses the driver */
+        return SL_PLACE_PLAIN; /* the driver does not know it, or is not in use */
     }
     if (type != SL_CU_MEMORY_TYPE_DEVICE) {
         return type == SL_CU_MEMORY_TYPE_HOST ? SL_PLACE_PINNED : SL_PLACE_PLAIN;
@@ -120,13 +120,13 @@ static void gpu_close(struct gpu *gpu)
         return;
     }
     if (sl_gpu_driver.context_push(gpu->context) == 0) {
-        if (!gpu->stuck || gpu_pipe_ended(gpu, 0)) { /* the driver would wait for what is stuck */
+        if (!gpu->stuck || gpu_pipe_ended(gpu, 0)) { /* the driver would wait for stuck copies */
             gpu_reset(gpu);
         }
         (void)sl_gpu_driver.context_pop(&before);
     }
     (void)sl_gpu_driver.context_release(gpu->device);
-    /* What could not be given back went with the context. */
+    /* Memory that could not be released was lost with the context. */
     free(gpu->halves);
     gpu->halves = NULL;
     gpu->context = NULL;
@@ -164,13 +164,13 @@ static sl_err gpu_take(struct gpu *gpu, struct sl_error *why)
     }
     gpu->host_pointers = host_pointers != 0;
     gpu->capability = (uint32_t)(10 * major + minor);
-    /* A batch takes every address as the device's: without this, one of registered memory would be
-     * an illegal one, and the engine's context lost. */
+    /* A batch interprets every address as the device's. Without this attribute an address of
+     * registered memory would be illegal, and the engine's context lost. */
     gpu->batch_works = gpu->host_pointers && sl_driver_has_batch(driver);
     return SL_OK;
 }
 
-/* Whether copies of other devices may be stuck. Unpinning would wait for them, too. */
+/* Whether copies of other devices may be stuck. Unpinning would also wait for them. */
 static bool others_stuck(const struct gpu *gpu)
 {
     bool stuck = false;
@@ -182,7 +182,7 @@ static bool others_stuck(const struct gpu *gpu)
     return stuck;
 }
 
-/* Its context is current afterwards, when that went well. */
+/* On success its context is current. */
 static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
 {
     sl_err err = gpu->context == NULL ? gpu_take(gpu, why) : SL_OK;
@@ -192,7 +192,7 @@ static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
     err = gpu_failed(why, sl_gpu_driver.context_push(gpu->context),
                      "make the device's context current");
     if (err != SL_OK) {
-        /* The caller may have reset the device: all is made anew with the next copy. */
+        /* The caller may have reset the device: the next copy creates everything again. */
         sl_gpu_pins_forget(NULL, gpu->stuck || others_stuck(gpu));
         gpu_close(gpu);
         return err;
@@ -221,14 +221,14 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t deadline_ns)
     }
     uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
     struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until); /* the clock that every system's locks know */
+    (void)clock_gettime(CLOCK_REALTIME, &until); /* the clock that locks of every system support */
     uint64_t until_ns = sl_deadline_ns((uint64_t)until.tv_nsec, left_ns);
     until.tv_sec += (time_t)SL_MIN(until_ns / SL_NS_PER_S, (uint64_t)INT32_MAX);
     until.tv_nsec = (long)(until_ns % SL_NS_PER_S);
     return pthread_mutex_timedlock(lock, &until) == 0;
 }
 
-/* The GPU's lock, and its context current. */
+/* Locks the GPU and makes its context current. */
 static sl_err gpu_begin(struct gpu *gpu, uint64_t deadline_ns, struct sl_error *why)
 {
     if (!lock_until(&gpu->lock, deadline_ns)) {
@@ -242,8 +242,8 @@ static sl_err gpu_begin(struct gpu *gpu, uint64_t deadline_ns, struct sl_error *
     return err;
 }
 
-/* Without the lock: the copies of other threads go on, also those that the event's work waits for.
- * Nothing was begun when it fails. */
+/* Without the lock, so that other threads can copy, including copies that the event's work waits
+ * for. If it fails nothing has begun. */
 static sl_err event_wait(struct gpu *gpu, void *event, uint64_t deadline_ns, struct sl_error *why)
 {
     sl_cu_context before = NULL;
@@ -297,7 +297,7 @@ bool sl_gpu_lent(int number, uint64_t lent_count)
     struct gpu *gpu = gpu_of(number);
     sl_cu_context before = NULL;
     if (gpu == NULL || atomic_load(&gpu->stuck_count) != lent_count || !gpu->stuck) {
-        return false; /* it was used since: all had ended by then */
+        return false; /* the GPU was used since: all earlier copies had ended */
     }
     if (pthread_mutex_trylock(&gpu->lock) != 0) {
         return true;
@@ -313,7 +313,7 @@ bool sl_gpu_lent(int number, uint64_t lent_count)
     return lent;
 }
 
-/* ---- ends ---- */
+/* ---- unmapping and end ---- */
 
 struct unpinning {
     const struct sl_arena *arena; /* NULL: all */
@@ -335,7 +335,7 @@ static void unpin_here(struct gpu *gpu, struct unpinning *what)
     }
 }
 
-/* Does it in the context of each device that was used. */
+/* Calls visit in the context of each device that was used. */
 static void each_gpu(void (*visit)(struct gpu *gpu, struct unpinning *what), struct unpinning *what)
 {
     for (int i = 0; i < SL_GPUS_MAX; i++) {
@@ -355,15 +355,15 @@ static void each_gpu(void (*visit)(struct gpu *gpu, struct unpinning *what), str
     }
 }
 
-/* What is pinned of the arena goes, in some device's context. It is pinned for all devices: where
- * copies of one are stuck the driver would wait for them, and the pages stay pinned. */
+/* Unpins the arena in some device's context. It is pinned for all devices: if copies of one are
+ * stuck the driver would wait for them, so the pages stay pinned. */
 static void unpin(const struct sl_arena *arena)
 {
     struct unpinning what = {.arena = arena};
     each_gpu(look_for_stuck, &what);
     each_gpu(unpin_here, &what);
     if (!what.done) {
-        sl_gpu_pins_forget(arena, false); /* the devices are gone: what they pinned is, too */
+        sl_gpu_pins_forget(arena, false); /* the devices were closed, and their pins with them */
     }
 }
 

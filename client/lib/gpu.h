@@ -13,8 +13,7 @@ bool sl_gpu_present(void);
 /* Returns the driver that the process uses until its end; NULL: none. Any thread; puts the caller
  * into relaxed mode (cuda/cuda_relaxed.h). */
 struct sl_driver *sl_gpu_joined(void);
-/* The kind of memory at `at`, as the driver knows it: plain, pinned or device memory (*gpu: which
- * device). */
+/* The kind of memory at `at`, as the driver knows it: plain, pinned or device memory (of *gpu). */
 enum sl_place sl_gpu_place(const void *at, int *gpu);
 
 #define SL_GPUS_MAX     16
@@ -52,7 +51,7 @@ struct sl_gpu_copies {
 /* Whether that GPU may still access memory of that count. Never waits: if another thread is using
  * the GPU, the answer is yes. Any thread. */
 bool sl_gpu_lent(int gpu, uint64_t lent_count);
-/* Starts a value: copies added from here on belong to it, in its order. Errors:
+/* Starts a value, to which copies added from here on belong, in its order. Errors:
  * SL_ERR_NO_MEMORY. */
 sl_err sl_gpu_copies_value(struct sl_gpu_copies *copies, const unsigned char *host,
                            uint64_t length_bytes);
@@ -70,9 +69,8 @@ struct sl_gpu_order {
  * values can still be read. Nothing begins before the event has completed. Errors: SL_ERR_DEVICE,
  * with the driver's code; the state of the copied bytes is then unknown. SL_ERR_TIMEOUT: the event
  * did not complete by the deadline, or other copies were in the way; nothing was begun. Copies that
- * do not end by the deadline, or within a second, give SL_ERR_DEVICE and set `lent`; this
- * process does not use that GPU until they have ended. Any thread; the caller's current context is
- * kept. */
+ * do not end by the deadline, or within a second, give SL_ERR_DEVICE and set `lent`; this process
+ * does not use that GPU until they have ended. Any thread; keeps the current context. */
 sl_err sl_gpu_copies_run(struct sl_gpu_copies *copies, const struct sl_gpu_order *order,
                          struct sl_error *why);
 /* Empties the list for reuse. */

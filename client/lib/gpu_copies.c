@@ -1,4 +1,4 @@
-/* client/lib/gpu_copies.c - lists of copies, and the digests of the values that they make up. */
+/* client/lib/gpu_copies.c - lists of copies, and the digests of the values that they form. */
 #include "client/lib/gpu_internal.h"
 
 #include "cuda/cuda_relaxed.h"
@@ -67,7 +67,7 @@ void gpu_value_landed(struct sl_gpu_copies *copies, struct sl_gpu_value *value, 
     value->hashed_bytes = SL_MAX(value->hashed_bytes, end);
 }
 
-/* Marks the values that come from one GPU as a whole. */
+/* Marks the values of which all bytes are from one GPU. */
 static void values_mark(struct sl_gpu_copies *copies)
 {
     for (uint32_t first = 0, end = 0; first < copies->count; first = end) {

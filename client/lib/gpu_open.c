@@ -1,12 +1,12 @@
-/* client/lib/gpu_open.c - what copies of a device need: streams, buffers, kernels.
+/* client/lib/gpu_open.c - the resources for copies of a device: streams, buffers, kernels.
  *
- * The kernels live in the engine's own context, and their buffers in its memory. So both are taken
- * when a list first wants them, and one that cannot be had is done without. */
+ * Kernels live in the engine's own context, and their buffers in its memory. So both are allocated
+ * when a list first needs them, and copies work without them. */
 #include "client/lib/gpu_internal.h"
 
 #include <stdlib.h>
 
-static const void *given_image; /* tests */
+static const void *given_image; /* for tests */
 
 void sl_gpu_kernels(const void *image)
 {
@@ -49,7 +49,7 @@ sl_err gpu_halves_open(struct gpu *gpu, struct sl_error *why)
     if (gpu->halves == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for copies of GPU %d", gpu->number);
     }
-    /* The least priority: a kernel of the engine that waits goes first. */
+    /* The lowest priority: a waiting kernel of the engine runs first. */
     sl_err err = gpu_failed(why, sl_gpu_driver.priorities(&least, &greatest),
                             "ask for the priorities of streams");
     for (uint32_t i = 0; err == SL_OK && i < GPU_HALVES; i++) {
@@ -84,7 +84,7 @@ static bool kernels_load(struct gpu *gpu)
            gpu->code.module != NULL;
 }
 
-/* The buffers of both halves: one piece of device memory, one of pinned memory. */
+/* Allocates the buffers of both halves: one piece of device memory, one of pinned memory. */
 static bool kernels_room(struct gpu *gpu)
 {
     const struct sl_driver *driver = &sl_gpu_driver;

@@ -14,29 +14,29 @@
 
 #define REGIONS_MAX 64u
 
-/* Of a slice of SL_GPU_PIN_BYTES. */
+/* State of a slice of SL_GPU_PIN_BYTES. */
 enum { PIN_NEW, PIN_WANTED, PIN_PINNED, PIN_NEVER };
 
-/* An arena, as far as it is pinned; for all devices. */
+/* An arena and its pinned slices; for all devices. */
 struct region {
     const struct sl_arena *arena; /* NULL: unused */
     unsigned char *base;
     uint64_t length_bytes;
-    unsigned char *slices;               /* PIN_... each */
-    uint64_t wanted_count, wanted_first; /* no slice before `first` is wanted */
-    uint64_t retry_ns, backoff_ns;       /* nothing is tried before */
-    bool leaving;                        /* is about to be unmapped */
+    unsigned char *slices;               /* one PIN_... each */
+    uint64_t wanted_count, wanted_first; /* no slice before wanted_first is wanted */
+    uint64_t retry_ns, backoff_ns;       /* time of the next attempt */
+    bool leaving;                        /* about to be unmapped */
 };
 
 static struct {
-    pthread_mutex_t lock; /* all of it; never held during a call of the driver that takes long */
-    pthread_cond_t turn;  /* a step is over, or the thread */
+    pthread_mutex_t lock; /* guards all of it; never held during a slow call of the driver */
+    pthread_cond_t turn;  /* signalled when a step or the thread ends */
     struct region regions[REGIONS_MAX];
     const struct sl_driver *driver;
     sl_cu_device device;
-    const struct region *busy; /* the thread pins some of it now */
+    const struct region *busy; /* the region in which the thread is pinning */
     bool working;              /* there is a thread */
-    pid_t pid;                 /* whose: a fork has none */
+    pid_t pid;                 /* process that owns the thread: a fork has none */
 } pins = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
 
 /* ---- regions ---- */
@@ -85,7 +85,7 @@ static struct region *region_of(const struct sl_arena *arena)
 
 /* ---- the thread ---- */
 
-/* The first slice that is wanted now. */
+/* The first slice that can be pinned now. */
 static struct region *wanted_find(uint64_t *slice)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
@@ -106,7 +106,7 @@ static struct region *wanted_find(uint64_t *slice)
     return NULL;
 }
 
-/* Such memory, or this process, will never be let: trying again would be in vain. */
+/* An error that is permanent for this memory or process, so that a retry is useless. */
 static bool never_can(sl_cu_result result)
 {
     return result == SL_CU_INVALID_VALUE || result == SL_CU_NOT_PERMITTED ||
@@ -132,7 +132,7 @@ static void step_settle(struct region *region, uint64_t slice, sl_cu_result resu
     }
 }
 
-/* Under the lock, which it leaves meanwhile. */
+/* Under the lock, which it releases meanwhile. */
 static void step_do(sl_cu_context context, struct region *region, uint64_t slice)
 {
     const struct sl_driver *driver = pins.driver;
@@ -153,14 +153,14 @@ static void step_do(sl_cu_context context, struct region *region, uint64_t slice
     step_settle(region, slice, result);
     pins.busy = NULL;
     pthread_cond_broadcast(&pins.turn);
-    /* As long a pause as the step was: the engine's calls of the driver wait half of the time. */
+    /* Pauses as long as the step took: the engine's driver calls wait at most half of the time. */
     struct timespec pause = {.tv_nsec = (long)SL_MIN(took_ns, 10 * SL_NS_PER_MS)};
     pthread_mutex_unlock(&pins.lock);
     (void)nanosleep(&pause, NULL);
     pthread_mutex_lock(&pins.lock);
 }
 
-/* Pins what is wanted now, in the device's context. */
+/* Pins all slices that are wanted now, in the device's context. */
 static void wanted_pin(const struct sl_driver *driver, sl_cu_device device)
 {
     uint64_t slice = 0;
@@ -181,13 +181,13 @@ static void wanted_pin(const struct sl_driver *driver, sl_cu_device device)
     }
 }
 
-/* Lives while there is something to pin. */
+/* Runs while there is something to pin. */
 static void *pinner(void *nothing)
 {
     uint64_t slice = 0;
     pthread_mutex_lock(&pins.lock);
     const struct sl_driver *driver = pins.driver;
-    (void)sl_cuda_relax(driver); /* to the thread's end */
+    (void)sl_cuda_relax(driver); /* until the thread ends */
     do {
         sl_cu_device device = pins.device;
         pthread_mutex_unlock(&pins.lock);
@@ -200,7 +200,7 @@ static void *pinner(void *nothing)
     return nothing;
 }
 
-/* The caller's signals are not the thread's. Without a thread all goes on through the buffer. */
+/* Blocks signals in the thread. If no thread can be created, all copies use the bounce buffer. */
 static void pinner_start(void)
 {
     pthread_t thread;
@@ -218,7 +218,7 @@ static void pinner_start(void)
     (void)pthread_attr_destroy(&attributes);
 }
 
-/* ---- what others ask ---- */
+/* ---- for the copies ---- */
 
 uint64_t sl_gpu_pins_run(const struct sl_driver *driver, sl_cu_device device,
                          const struct sl_arena *arena, const unsigned char *at,
@@ -235,8 +235,8 @@ uint64_t sl_gpu_pins_run(const struct sl_driver *driver, sl_cu_device device,
     uint64_t slice = offset / SL_GPU_PIN_BYTES;
     uint64_t end = slice_end(region, slice);
     unsigned char *state = &region->slices[slice];
-    /* What is not there yet must not be made by pinning: the system may have no room for it. And
-     * what is pinned must not go back to the system. */
+    /* Pinning must not populate memory, for which the system may have no room. Pinned memory must
+     * not be freed to the system. */
     if (*state == PIN_NEW && end <= sl_arena_populated_bytes(arena) && sl_arena_keep(arena)) {
         *state = PIN_WANTED;
         region->wanted_first =
@@ -261,7 +261,7 @@ bool sl_gpu_pins_know(const struct sl_arena *arena)
     return known;
 }
 
-/* Takes the region out of the table: unpinning takes long, and is done without the lock. */
+/* Removes the region from the table. Unpinning takes long, and is done without the lock. */
 static void region_forget(struct region *region, bool keep)
 {
     struct region gone = *region;
@@ -290,7 +290,7 @@ void sl_gpu_pins_forget(const struct sl_arena *arena, bool keep)
         while (ours && pins.busy == region) {
             pthread_cond_wait(&pins.turn, &pins.lock);
         }
-        if (region->arena == of) { /* no other thread has done it meanwhile */
+        if (region->arena == of) { /* no other thread has removed it meanwhile */
             region_forget(region, keep);
         }
     }

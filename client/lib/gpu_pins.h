@@ -2,8 +2,8 @@
  *
  * Pinning touches every page: with pages of 4 KiB it takes about 2 ms for 8 MiB. No op waits for
  * that. A thread of the library pins what copies need, in steps; until then the copies use the
- * bounce buffer. After a failure pinning is retried with growing pauses, unless the driver's error
- * is permanent. */
+ * bounce buffer. After a failure it is retried with growing pauses, unless the error is
+ * permanent. */
 #ifndef SL_CLIENT_LIB_GPU_PINS_H
 #define SL_CLIENT_LIB_GPU_PINS_H
 
@@ -24,7 +24,7 @@ uint64_t sl_gpu_pins_run(const struct sl_driver *driver, sl_cu_device device,
                          uint64_t length_bytes);
 /* Unpins the arena, which is about to be unmapped; waits for the step in progress. NULL: unpins all
  * arenas and ends the thread. If there is a context it is current. keep: a GPU may still use the
- * memory. Then the driver is not called, since it would wait for the GPU, and the pages stay
+ * memory. Then the driver, which would wait for the GPU, is not called, and the pages stay
  * pinned. */
 void sl_gpu_pins_forget(const struct sl_arena *arena, bool keep);
 /* Whether the arena is known here: it was requested since it was last forgotten. */

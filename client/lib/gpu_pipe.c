@@ -1,12 +1,12 @@
-/* client/lib/gpu_pipe.c - carries copies out, by halves: while the GPU moves what is in one, the
- * processor fills, empties and digests the other. Nothing else is waited for.
+/* client/lib/gpu_pipe.c - executes copies in two halves: while the GPU transfers one, the processor
+ * fills, empties and digests the other. There are no other waits.
  *
- * The ways are those of the swapper's device (cuda/README.md). Pieces lie at arbitrary addresses,
- * so a half has a table of them, a row each, in place of a table of layers. Its kernels read the
- * row as a layer with one block.
+ * The methods are those of the swapper's device (cuda/README.md). Pieces are at arbitrary
+ * addresses, so a half has a table with a row for each piece instead of a table of layers. Its
+ * kernels read a row as a layer with one block.
  *
- * A digest is that of the bytes that land, also when the engine writes meanwhile. The GPU hashes
- * its staging, from which the bytes go on; the processor hashes the arena. */
+ * A digest is that of the bytes that arrive, even if the engine writes meanwhile. The GPU hashes
+ * its staging, from which the bytes are sent on; the processor hashes the arena. */
 #include "client/lib/gpu_internal.h"
 
 #include "cuda/cuda_wait.h"
@@ -15,15 +15,15 @@
 #include <stddef.h>
 #include <string.h>
 
-/* From here on a digest by the GPU is worth its start: some 50 us of a processor's. */
+/* From this size on a digest by the GPU is worth its start (about 50 us of a processor). */
 #define GPU_DIGEST_BYTES_MIN SL_MIB
-/* Below this there is nothing to choose; the kernels need not be loaded. */
+/* Below this number there is no choice, so the kernels need not be loaded. */
 #define GPU_KERNEL_PIECES_MIN 16u
-/* Of a launch. PCIe is full with 8 multiprocessors; the others are the engine's. */
+/* Blocks of a launch. PCIe is saturated with 8 multiprocessors; the others stay for the engine. */
 #define GPU_GRID_MAX 16u
-/* Copies that begin when their call is nearly over are not called stuck because of that. */
+/* Grace for copies that begin shortly before their deadline: they do not count as stuck. */
 #define GPU_GRACE_NS SL_NS_PER_S
-/* Values of different sizes are hashed by a launch each. */
+/* Values of different sizes need a launch each to be hashed. */
 #define GPU_HASH_LAUNCHES_MAX 16u
 
 /* ---- filling a half ---- */
@@ -33,8 +33,8 @@ static bool kernel_way(enum sl_way way)
     return way == SL_WAY_STAGED || way == SL_WAY_MAPPED;
 }
 
-/* The copies from the next one on that lie one after the other in an arena, of one value, as far
- * as the half has room. Gives their bytes, and how many rows they take. */
+/* Measures the next copies that are contiguous in an arena and belong to one value, as far as the
+ * half has room. Returns their bytes, and the number of rows. */
 static uint64_t part_measure(const struct gpu_half *half, const struct gpu_job *job,
                              uint32_t *segments)
 {
@@ -56,8 +56,8 @@ static uint64_t part_measure(const struct gpu_half *half, const struct gpu_job *
     return SL_MIN(length_bytes, room_bytes);
 }
 
-/* How much of a part of a value that the GPU digests goes into this half: whole chunks, or all that
- * is left of it. 0: none. */
+/* How much of a part of a value that the GPU digests fits into this half: complete chunks, or all
+ * that is left of it. 0: none. */
 static uint64_t part_chunks(const struct sl_gpu_value *value, const unsigned char *host,
                             uint64_t length_bytes)
 {
@@ -93,8 +93,8 @@ static void copy_add(struct gpu_half *half, sl_cu_ptr host, sl_cu_ptr device, ui
     half->lengths[half->copy_count++] = length_bytes;
 }
 
-/* Between the part's memory on the host, from at_bytes on, and the device. No copy crosses from one
- * registration to the next. */
+/* Adds copies between the part's host memory, from at_bytes on, and the device. No copy crosses a
+ * boundary between registrations. */
 static void copy_cut(struct gpu_half *half, const struct gpu_job *job, const struct gpu_part *part,
                      const struct sl_arena *arena, uint64_t at_bytes, sl_cu_ptr device,
                      uint64_t length_bytes)
@@ -115,7 +115,7 @@ static void copy_cut(struct gpu_half *half, const struct gpu_job *job, const str
     }
 }
 
-/* One piece, or a part of one, of a part that begins at_bytes before it. */
+/* Adds one piece, or a slice of one, of a part that begins at_bytes before it. */
 static void segment_add(struct gpu_half *half, const struct gpu_job *job,
                         const struct gpu_part *part, const struct sl_gpu_copy *copy,
                         uint64_t from_bytes, uint64_t at_bytes, uint64_t length_bytes)
@@ -139,7 +139,7 @@ static void segment_add(struct gpu_half *half, const struct gpu_job *job,
     half->tile_count += (length_bytes + SL_TILE_BYTES - 1) / SL_TILE_BYTES;
 }
 
-/* Takes the next part; false: the half is full. */
+/* Adds the next part to the half. *full: it did not fit. */
 static sl_err part_take(struct gpu_half *half, struct gpu_job *job, bool *full,
                         struct sl_error *why)
 {
@@ -162,7 +162,7 @@ static sl_err part_take(struct gpu_half *half, struct gpu_job *job, bool *full,
         if (*full) {
             return SL_OK;
         }
-        if (whole_bytes > 0) { /* else its pieces are too many for a half: the processor's */
+        if (whole_bytes > 0) { /* else it has too many pieces: the processor's */
             length_bytes = whole_bytes;
             part.hash_first = half->hash_count;
             half->hash_count += (uint32_t)chunks;
@@ -216,7 +216,7 @@ static sl_err half_fill(struct gpu_half *half, struct gpu_job *job, struct sl_er
     return err;
 }
 
-/* ---- sending it ---- */
+/* ---- sending a half ---- */
 
 static sl_err copies_singly(const struct gpu_half *half, bool to_host, struct sl_error *why)
 {
@@ -229,7 +229,7 @@ static sl_err copies_singly(const struct gpu_half *half, bool to_host, struct sl
     return err;
 }
 
-/* In one call where the driver can and more than one is wanted. */
+/* In one call if the driver supports it and there is more than one copy. */
 static sl_err copies_send(struct gpu *gpu, struct gpu_half *half, const struct gpu_job *job,
                           struct sl_error *why)
 {
@@ -239,7 +239,7 @@ static sl_err copies_send(struct gpu *gpu, struct gpu_half *half, const struct g
         gpu->batch_works = result != SL_CU_NOT_SUPPORTED;
         if (result == 0 || sl_driver_sticky(result)) {
             return gpu_failed(why, result, "copy a batch");
-        } /* else copies that it took before it refused are the same again */
+        } /* otherwise single copies; those that it executed before refusing are repeated */
     }
     return copies_singly(half, job->to_host, why);
 }
@@ -256,7 +256,7 @@ static sl_err launch(const struct gpu_half *half, sl_cu_function function, void 
         doing);
 }
 
-/* Rows of the table as layers of one block: their offsets count from the first one's. */
+/* Passes rows of the table as layers of one block, with offsets relative to the first one. */
 static sl_err swap_launch(const struct gpu *gpu, const struct gpu_half *half,
                           const struct gpu_job *job, struct sl_error *why)
 {
@@ -273,13 +273,13 @@ static sl_err swap_launch(const struct gpu *gpu, const struct gpu_half *half,
     };
     for (uint32_t i = 1; i < half->segment_count && swap.piece_tiles != 0; i++) {
         if (half->table[i].first_tile != i * tiles) {
-            swap.piece_tiles = 0; /* a row is searched for */
+            swap.piece_tiles = 0; /* kernels search for the row */
         }
     }
     if (half->tile_count != half->segment_count * tiles) {
         swap.piece_tiles = 0;
     }
-    /* The one block's id is the first row's number of tiles before it: 0. */
+    /* The id of the only block is the first row's count of preceding tiles: 0. */
     swap.block_ids = (const uint64_t *)(uintptr_t)(half->table_device +
                                                    offsetof(struct sl_swap_layer, first_tile));
     return launch(half, job->to_host ? gpu->code.gather : gpu->code.scatter, &swap,
@@ -287,7 +287,7 @@ static sl_err swap_launch(const struct gpu *gpu, const struct gpu_half *half,
                   job->to_host ? "launch the gather" : "launch the scatter", why);
 }
 
-/* Parts of one size that lie at one distance, from the i-th on. */
+/* Number of parts from the i-th on with one size and one distance. */
 static uint32_t same_parts(const struct gpu_half *half, uint32_t i)
 {
     const struct gpu_part *first = &half->parts[i];
@@ -338,8 +338,7 @@ static sl_err hash_launch(const struct gpu *gpu, struct gpu_half *half, struct s
     return err;
 }
 
-/* Behind the copies: a small copy before them would wait for those of the other half, and they for
- * it. */
+/* After the copies: a small copy before them would wait for the other half's, and they for it. */
 static sl_err hashes_fetch(const struct gpu_half *half, struct sl_error *why)
 {
     return gpu_failed(why,
@@ -383,7 +382,7 @@ static sl_err half_send(struct gpu *gpu, struct gpu_half *half, const struct gpu
     return err;
 }
 
-/* ---- its end ---- */
+/* ---- completing a half ---- */
 
 static void part_finish(const struct gpu_half *half, const struct gpu_part *part,
                         struct gpu_job *job)
@@ -437,7 +436,7 @@ bool gpu_pipe_ended(struct gpu *gpu, uint64_t deadline_ns)
         if (!half->in_flight) {
             continue;
         }
-        /* A call may fail once for a reason of its own; a lost context ends all that was in it. */
+        /* A call may fail once for its own reason; a lost context ends everything in it. */
         sl_cu_result result = sl_cuda_stream_wait(&sl_gpu_driver, half->stream, deadline_ns);
         if (result != 0 && result != SL_CU_NOT_READY && !sl_driver_sticky(result)) {
             result = sl_cuda_stream_wait(&sl_gpu_driver, half->stream, deadline_ns);
@@ -450,8 +449,8 @@ bool gpu_pipe_ended(struct gpu *gpu, uint64_t deadline_ns)
 
 /* ---- the job ---- */
 
-/* Whether kernels may touch the memory. What an engine got in a context of its own is none of the
- * primary one's: a kernel there would end that context. Memory that is mapped or pooled has no
+/* Whether kernels may access the memory. Memory that an engine got in a context of its own is not
+ * accessible to the primary one: a kernel would end that context. Mapped or pooled memory has no
  * context. */
 static bool kernels_reach(const struct gpu *gpu, const struct sl_gpu_copy *copy)
 {
@@ -460,7 +459,7 @@ static bool kernels_reach(const struct gpu *gpu, const struct sl_gpu_copy *copy)
            (context == NULL || context == gpu->context);
 }
 
-/* The fastest way. */
+/* Chooses the fastest method. */
 static enum sl_way way_choose(struct gpu *gpu, const struct gpu_job *job)
 {
     static const struct sl_crossover published; /* nothing is measured in an engine's process */
@@ -477,11 +476,11 @@ static enum sl_way way_choose(struct gpu *gpu, const struct gpu_job *job)
         }
     }
     bool digests = job->to_host && digested_bytes >= GPU_DIGEST_BYTES_MIN;
-    /* The first and the last piece speak for all: an engine gets its memory in one context. */
+    /* The first and the last piece represent all: an engine allocates its memory in one context. */
     bool kernels = (digests || shape.pieces >= GPU_KERNEL_PIECES_MIN) &&
                    kernels_reach(gpu, &job->copies->at[job->next]) &&
                    kernels_reach(gpu, &job->copies->at[job->end - 1]) && gpu_kernels_open(gpu);
-    /* As in the swapper: the detour over staging costs less than a processor that digests. */
+    /* As in the swapper: going through staging costs less than digesting by the processor. */
     bool plain = !digests || !kernels;
     shape.piece_bytes = SL_MAX(bytes / shape.pieces, UINT64_C(1));
     shape.runs = SL_MAX(shape.runs, UINT64_C(1));
@@ -513,7 +512,7 @@ sl_err gpu_pipe_run(struct gpu *gpu, struct gpu_job *job, struct sl_error *why)
     for (uint32_t i = 0; err == SL_OK && i < GPU_HALVES; i++) { /* the oldest first */
         err = half_finish(&gpu->halves[(turn + i) % GPU_HALVES], job, why);
     }
-    /* Also after a failure: nothing of ours may be under way when the memory is given back. */
+    /* Also after a failure: no copy of ours may be in flight when the memory is released. */
     gpu->stuck = err != SL_OK && !gpu_pipe_ended(gpu, job->deadline_ns);
     return err;
 }

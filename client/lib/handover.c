@@ -1,6 +1,4 @@
-/* client/lib/handover.c - prefill -> decode: the two sides as ops, and what is said between
- * them.
- */
+/* client/lib/handover.c - prefill -> decode: the two sides as ops, and their messages. */
 #include "client/lib/engine.h"
 #include "runtime/base/sl_parse.h"
 
@@ -113,7 +111,7 @@ sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_re
 struct answers {
     sl_err *codes;
     uint32_t count;
-    bool short_one; /* fewer codes than asked for */
+    bool short_one; /* fewer codes than items */
 };
 
 static void codes_answered(void *context, const struct sl_msg *reply)
@@ -149,8 +147,7 @@ static sl_err batch_call(struct sl_client *client, struct sl_client_call *call,
     return err;
 }
 
-/* Loads of this client that wait carry their receipt from now on: a coordinator that is started
- * anew must know it too. */
+/* Adds the receipts to waiting loads of this client: a restarted coordinator must know them. */
 static void receipts_note(struct sl_client *client, const struct sl_item_receipt *items,
                           uint32_t count, bool *waiting)
 {

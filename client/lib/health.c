@@ -1,4 +1,4 @@
-/* client/lib/health.c - what the node says of its own health. */
+/* client/lib/health.c - the node's own report of its health. */
 #include "client/lib/internal.h"
 #include "runtime/base/sl_metrics.h"
 

@@ -1,6 +1,6 @@
-/* client/lib/hint.c - what an engine knows of values that have keys of their own, and of their
- * session. Of each value in memory it is noted beside the accesses, which costs no message; the
- * session's turn is told to the coordinator. */
+/* client/lib/hint.c - hints for values that have keys of their own, and for their session. Hints
+ * for values in memory are recorded with the accesses, which costs no message; the session's turn
+ * is sent to the coordinator. */
 #include "client/lib/internal.h"
 
 #include <assert.h>
@@ -10,7 +10,7 @@
 
 static_assert(SL_HINT_LANES == SL_SESSION_LANES, "as many in both");
 
-/* Tails first, as of loads: when memory runs short, heads of chains are worth more. */
+/* Tails first, as in loads: when memory runs short, heads of chains are worth more. */
 static void said_note(struct sl_client *client, const struct sl_hinted *of,
                       const struct sl_said *said)
 {
@@ -81,7 +81,7 @@ sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
         return err;
     }
     if (hints->pause_ns != 0 && said.session == SL_SESSION_UNKNOWN) {
-        said.session = SL_SESSION_GOES_ON; /* who names its next turn says as much */
+        said.session = SL_SESSION_GOES_ON; /* a known next turn implies that it continues */
     }
     (void)sl_client_reattach(client, true, NULL);
     if (said.session != SL_SESSION_UNKNOWN || said.priority != SL_PRIORITY_UNKNOWN ||

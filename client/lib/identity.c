@@ -1,5 +1,5 @@
-/* client/lib/identity.c - the model identity: a fingerprint of everything that gives a block's
- * bytes their meaning. */
+/* client/lib/identity.c - the model identity: a hash of what gives a block's bytes their
+ * meaning. */
 #include "client/lib/internal.h"
 
 #include <inttypes.h>
@@ -19,7 +19,7 @@ static void feed_u64(EVP_MD_CTX *hash, uint64_t value)
     (void)EVP_DigestUpdate(hash, bytes, sizeof bytes);
 }
 
-/* Length first: no two lists of fields give the same bytes. */
+/* The length precedes the text, so that different lists of fields never give the same bytes. */
 static void feed_text(EVP_MD_CTX *hash, const char *text)
 {
     size_t length = text == NULL ? 0 : strlen(text);
@@ -41,7 +41,7 @@ void sl_model_identity(const struct sl_engine_options *options, char out[33])
     for (size_t i = 0; i < SL_COUNT(texts); i++) {
         feed_text(hash, texts[i]);
     }
-    bool ranked = false; /* a part is what a rank has */
+    bool ranked = false; /* some pool has one part per rank */
     for (uint32_t p = 0; p < options->pool_count; p++) {
         ranked |= options->pools[p].part_count == 0;
     }
@@ -52,7 +52,7 @@ void sl_model_identity(const struct sl_engine_options *options, char out[33])
         const struct sl_engine_pool *pool = &options->pools[p];
         feed_text(hash, pool->name);
         feed_u64(hash, pool->kind);
-        if (pool->part_count != 0) { /* what a rank has of it says nothing: the model's texts do */
+        if (pool->part_count != 0) { /* a rank's layers do not matter: the model's strings do */
             feed_u64(hash, UINT64_MAX);
             feed_u64(hash, pool->part_count);
             continue;
@@ -81,7 +81,7 @@ static void fact_add(struct sl_identity_facts *facts, const char *name, const ch
     (void)vsnprintf(value, sizeof value, format, list);
     va_end(list);
     size_t name_bytes = strlen(name) + 1, value_bytes = strlen(value) + 1;
-    while (!sl_text_is_clean(value, value_bytes - 1)) { /* a letter that was cut */
+    while (!sl_text_is_clean(value, value_bytes - 1)) { /* remove a character that was cut */
         value[--value_bytes - 1] = '\0';
     }
     if (facts->count == SL_COUNT(facts->items) ||

@@ -39,8 +39,7 @@
 
 /* The shared memory of one life of the node is an attachment. Many threads read it without a lock,
  * each in a section of its own (readers.h) or with a hold. After it was replaced by a newer one it
- * is unmapped as soon as no section can reach it, there are no holds, and none of its pins is
- * taken. */
+ * is unmapped when no section can reach it, it has no holds, and none of its pins is taken. */
 /* Where this process counts, and the filter of keys; NULL: the node has none. */
 struct sl_client_figures {
     struct sl_counts *counts;
@@ -76,15 +75,14 @@ struct sl_client_contribution {
     bool lasting;
 };
 
-/* A request in flight. It borrows from the caller, with msg and all that msg refers to, until it is
- * done. */
+/* A request in flight. It borrows msg and all that msg refers to until it is done. */
 struct sl_client_call {
     struct sl_client_call *next;
     const char *to;
     struct sl_msg msg;
     uint64_t deadline_ns;
-    /* Called under the client's lock with a borrowed reply whose code is SL_OK, or whose body may
-     * be of use. */
+    /* Called under the client's lock with a borrowed reply: its code is SL_OK, or its body of
+     * use. */
     void (*answered)(void *context, const struct sl_msg *reply);
     void *context;
     /* state */
@@ -173,8 +171,7 @@ void sl_attachment_hold(struct sl_attachment *at);
 void sl_client_let(struct sl_client *client, struct sl_attachment *at);
 /* Unmaps old attachments that are no longer used. Not under the lock. */
 void sl_client_sweep(struct sl_client *client);
-/* Attaches again if the node's files are no longer the mapped ones. force: checks even if it was
- * checked a moment ago. */
+/* Attaches again if the node's files are no longer the mapped ones. force: even if just checked. */
 sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error *why);
 /* The same for readers, which continue with their memory while a node is replaced. Errors:
  * SL_ERR_UNREACHABLE (it was stopped, and its files are missing for half a second), SL_ERR_CORRUPT
@@ -223,8 +220,7 @@ static inline uint32_t sl_client_tenant_label(struct sl_client *client, struct s
 /* ---- leases.c ---- */
 /* Maps the node's leases if the client wants them and they exist or were replaced. Under the
  * client's lock, or before other threads know the attachment. Errors: SL_ERR_VERSION (the leases
- * are of another build: looked-up keys would not be kept). After other failures it is tried again
- * shortly. */
+ * are of another build: looked-up keys would not be kept). Other failures are retried soon. */
 sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
                                struct sl_error *why);
 void sl_client_leases_close(struct sl_attachment *at);
@@ -253,8 +249,7 @@ uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns)
 uint64_t sl_client_random(void);
 uint64_t sl_client_op_id(struct sl_client *client);
 sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why);
-/* Starts the call, which ends by its deadline in any case. Errors: SL_ERR_LIMIT, those of
- * encode. */
+/* Starts the call, which ends by its deadline. Errors: SL_ERR_LIMIT, those of encode. */
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
                             struct sl_error *why);
 /* Waits until it is done or until_ns has passed. True: done. */
@@ -292,12 +287,10 @@ bool sl_client_pump(struct sl_client *client);
 void sl_client_keep(struct sl_client *client);
 
 /* ---- files.c ---- */
-/* From now on serves descriptors of this process to processes of the node. Errors: those of
- * sl_descriptors_serve. */
+/* Serves descriptors of this process to the node from now on. Errors: of sl_descriptors_serve. */
 sl_err sl_client_files_serve(struct sl_client *client, struct sl_error *why);
 
-/* ---- ends.c: the descriptor for completed ops; under the client's lock except for the last call
- * ---- */
+/* ---- ends.c: the descriptor for ended ops; all but the last under the client's lock ---- */
 /* The call of an op ended: sl_client_ended will report it. */
 void sl_client_ends_add(struct sl_client *client, struct sl_client_call *call);
 /* It is no longer to be reported. */
@@ -322,8 +315,7 @@ bool sl_memory_ours_take(void *at, uint64_t *length_bytes);
  * that are not answered. */
 sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns,
                                   struct sl_error *why);
-/* The client is about to be closed: withdraws contributions that are not lasting, as far as that is
- * quick. */
+/* The client is about to be closed: withdraws contributions that do not last, if that is quick. */
 void sl_client_contributions_end(struct sl_client *client);
 
 /* ---- op.c ---- */
@@ -336,8 +328,8 @@ uint64_t sl_client_session_id(const char *name);
 
 /* ---- identity.c ---- */
 void sl_model_identity(const struct sl_engine_options *options, char out[33]);
-/* The facts that the identity includes and the seed of the keys, for people. Do not copy it: items
- * point into it. */
+/* The identity's properties and the seed of the keys, for people. Not to be copied: items point
+ * into it. */
 struct sl_identity_facts {
     struct sl_item_fact items[32];
     uint32_t count;

@@ -1,4 +1,4 @@
-/* client/lib/key.c - what can be a key, and a digest for what cannot. */
+/* client/lib/key.c - validity of keys, and a digest for bytes that are not valid. */
 #include "client/lib/internal.h"
 
 #include <inttypes.h>

@@ -4,13 +4,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* A process that has never spoken to the coordinator: so long the first word may take. */
+/* Time for the first message of a process to the coordinator. */
 #define FIRST_WORD_NS (100 * SL_NS_PER_MS)
-/* An op that the coordinator does not know is on its way, or comes again to one that was started
- * anew; later it is over. */
+/* Time for which an op may be unknown to the coordinator: its request is in flight, or resent to a
+ * restarted coordinator. After this the op has ended. */
 #define UNKNOWN_NS SL_NS_PER_S
 
-/* The layers of a part of the pool, as those of all. 0: no rank of it is in this process. */
+/* The number of layers in each of the pool's parts. 0: no rank of it is in this process. */
 static uint32_t pool_layers(const struct sl_engine *engine, uint32_t pool)
 {
     const struct sl_item_region *first = NULL;
@@ -79,7 +79,7 @@ static sl_err layer_op_ended(struct sl_op *op, struct sl_error *why)
     return op->result.code;
 }
 
-/* The first so many layers are ready: the STORE says so, too, when it comes again. */
+/* Reports the first `layers` layers as ready; a resent STORE includes them. */
 static sl_err layers_tell(struct sl_op *op, uint32_t layers, struct sl_error *why)
 {
     struct sl_client *client = op->engine->client;
@@ -147,7 +147,7 @@ uint64_t sl_op_number(struct sl_op *op)
     return op->result.op_id;
 }
 
-/* Under the client's lock. A LOAD that comes again says what was told of it. */
+/* Under the client's lock. A resent LOAD includes the layers that were reported. */
 static void layer_wait_answered(void *context, const struct sl_msg *reply)
 {
     struct sl_op *op = context;
@@ -205,11 +205,11 @@ sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
             return sl_fail(why, SL_ERR_TIMEOUT, "layer %u is not in", layer);
         }
         err = now_ns < until_ns ? layer_ask(op, layer, until_ns, NULL) : SL_ERR_TIMEOUT;
-        /* Not found: a coordinator that was started anew has not seen the LOAD yet. */
+        /* Not found: a restarted coordinator has not seen the LOAD yet. */
         bool again = err == SL_ERR_NOT_FOUND || sl_err_class(err) == SL_CLASS_RETRY;
         if (err != SL_OK && !again) {
-            /* The op's end, which comes with its own answer; or a coordinator that does not know
-             * layers: they are in when the op ends. */
+            /* The op has ended, and its own answer is about to arrive; or the coordinator has no
+             * layers: they are complete when the op ends. */
             (void)sl_client_call_wait(client, &op->call, until_ns);
         } else if (err != SL_OK) {
             (void)sl_client_call_wait(client, &op->call, SL_MIN(until_ns, now_ns + FENCE_PAUSE_NS));
@@ -217,7 +217,7 @@ sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
     }
 }
 
-/* ---- of an op that another process began ---- */
+/* ---- layers of an op that another process started ---- */
 
 static sl_err rank_check(const struct sl_engine *engine, const struct sl_rank_layers *what,
                          struct sl_error *why)
@@ -255,12 +255,12 @@ static void rank_answered(void *context, const struct sl_msg *reply)
     }
 }
 
-/* Asks until it is answered. */
+/* Repeats the request until it is answered. */
 static sl_err rank_ask(struct sl_engine *engine, bool wait, const struct sl_rank_layers *what,
                        uint64_t deadline_ns, struct sl_layers_in *out, struct sl_error *why)
 {
     struct sl_client *client = engine->client;
-    struct sl_error refused = {0}; /* the last answer: it says more than that time is over */
+    struct sl_error refused = {0}; /* the last refusal, more informative than a timeout */
     uint64_t unknown_until_ns = 0;
     for (;;) {
         struct sl_error reason = {0};

@@ -1,8 +1,8 @@
-/* client/lib/leases.c - look-ups that lease what they find, where the client asked for leases
- * and the node has them. */
+/* client/lib/leases.c - look-ups that lease what they find, if the client requested leases and the
+ * node has them. */
 #include "client/lib/internal.h"
 
-/* The leases of this attachment; NULL: look-ups lease nothing. */
+/* The leases of this attachment; NULL: look-ups take no leases. */
 static const struct sl_leases *leases_of(const struct sl_client *client,
                                          const struct sl_attachment *at)
 {
@@ -31,7 +31,7 @@ sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *a
     if (err != SL_OK) {
         return err == SL_ERR_VERSION ? sl_fail(why, err, "%s", reason.text) : SL_OK;
     }
-    if (old != NULL) { /* other threads may be at it */
+    if (old != NULL) { /* other threads may be using it */
         at->old_leases[at->old_leases_count++] = old;
     }
     atomic_store_explicit(&at->leases, fresh, memory_order_release);
@@ -44,11 +44,11 @@ void sl_client_holds_begin(struct sl_client *client)
     struct sl_attachment *at = sl_client_attachment(client);
     bool begun = atomic_load_explicit(&client->holds, memory_order_relaxed);
     if (begun && (sl_client_holds(at) != NULL || sl_index_view_lease_blocks(at->view) == 0)) {
-        return; /* from now on they come with the attachment */
+        return; /* from now on opened with each attachment */
     }
     pthread_mutex_lock(&client->lock);
     atomic_store_explicit(&client->holds, true, memory_order_relaxed);
-    (void)sl_client_leases_follow(client, at, NULL); /* those that failed are tried again soon */
+    (void)sl_client_leases_follow(client, at, NULL); /* retried soon after a failure */
     pthread_mutex_unlock(&client->lock);
 }
 

@@ -1,7 +1,7 @@
-/* client/lib/lent.c - extents that a GPU may still touch, because copies did not end by the
- * deadline of their call. They are neither committed nor given back before the copies are known to
- * have ended. That is looked for by later calls, and when the client is closed; what has not ended
- * by then is the process's to its end. */
+/* client/lib/lent.c - extents that a GPU may still access, because copies did not end by the
+ * deadline of their call. They are neither committed nor released before the copies are known to
+ * have ended. Later calls check that, and closing the client does; after that the process keeps the
+ * rest until it ends. */
 #include "client/lib/lent.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lend
     struct sl_client_lent *lent = calloc(1, sizeof *lent);
     sl_attachment_hold(lending->at);
     if (lent == NULL) {
-        return; /* it stays taken to the end of the process */
+        return; /* it stays reserved until the process ends */
     }
     lent->what = *lending;
     pthread_mutex_lock(&client->lock);
@@ -27,7 +27,7 @@ void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lend
     pthread_mutex_unlock(&client->lock);
 }
 
-/* Under the lock. Several GPUs may write to one extent: a draft's. */
+/* Under the lock. Several GPUs may write to one extent: that of a draft. */
 static bool lent_elsewhere(const struct sl_client *client, uint64_t generation)
 {
     const struct sl_client_lent *lent = client->lent;
@@ -37,7 +37,7 @@ static bool lent_elsewhere(const struct sl_client *client, uint64_t generation)
     return lent != NULL;
 }
 
-/* Under the lock. The last entry of an extent gives it back. */
+/* Under the lock. The last entry of an extent releases it. */
 static void lent_give(struct sl_client *client, const struct sl_client_lent *lent)
 {
     sl_pins_give(lent->what.at->pins, lent->what.pin);
@@ -57,7 +57,8 @@ void sl_client_lent_settle(struct sl_client *client)
     if (first == NULL) {
         return;
     }
-    /* Without the lock, since drivers are asked. Entries come before `first`, and go here alone. */
+    /* Without the lock, since drivers are called. New entries are added before `first`; only this
+     * thread removes any. */
     for (struct sl_client_lent *lent = first; lent != NULL; lent = lent->next) {
         lent->over = !sl_gpu_lent(lent->what.gpu, lent->what.lent_count);
     }

@@ -1,14 +1,14 @@
-/* client/lib/look.c - looking only: what is there, how large it is, and all there is. */
+/* client/lib/look.c - look-ups without reading: existence, size, and the list of all keys. */
 #include "client/lib/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct looks { /* what look-ups of one call found */
+struct looks { /* results of the look-ups of one call */
     uint32_t found, missed, failed;
 };
 
-/* What is rare: errors, and tenants. */
+/* Counts what is rare: errors, and tenants. */
 static void __attribute__((noinline))
 looks_count_rest(struct sl_client *client, const struct sl_attachment *at,
                  const struct sl_reader *reader, const struct looks *looks)
@@ -41,15 +41,15 @@ static void looks_count(struct sl_client *client, const struct sl_attachment *at
     }
 }
 
-/* A look at a clock takes as long as a third of a look at one key. */
+/* Reading a clock takes a third of the time of looking up one key. */
 #define TIMED_EVERY 64u
-#define TIMED_KEYS  256u /* of so many on a look-up is always timed */
+#define TIMED_KEYS  256u /* from this number on a look-up is always timed */
 
-/* How many times it counts; 0: this look-up is not timed. */
+/* The weight with which it counts; 0: this look-up is not timed. */
 static inline uint32_t look_weight(uint32_t count)
 {
     static _Thread_local uint32_t turn;
-    if (__builtin_expect(turn == 0, 0)) { /* threads of one look-up each are seen as often */
+    if (__builtin_expect(turn == 0, 0)) { /* threads with one look-up each are sampled as often */
         turn = 1 + (uint32_t)((uintptr_t)&turn / SL_PAGE_BYTES) % TIMED_EVERY;
     }
     return count >= TIMED_KEYS ? 1 : turn++ % TIMED_EVERY == 0 ? TIMED_EVERY : 0;
@@ -164,7 +164,7 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "list");
     }
-    struct sl_attachment *at = sl_client_hold(client); /* who is told of a key may take its time */
+    struct sl_attachment *at = sl_client_hold(client); /* the callback may take its time */
     size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
     struct sl_entry entry;
     uint64_t cursor = 0;

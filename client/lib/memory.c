@@ -1,8 +1,8 @@
-/* client/lib/memory.c - what memory of this process was registered, and where it lies.
+/* client/lib/memory.c - registered memory of this process, and its kind.
  *
- * Registrations are kept in the order of their starts; next to them, for look-ups, the spans that
- * they make up together: none touches another of its place, and no two overlap. A change makes the
- * spans anew: registrations are seldom, look-ups are one a piece. */
+ * Registrations are sorted by start. For look-ups there are also spans: joined registrations of one
+ * kind that neither touch nor overlap another span of it. A change rebuilds the spans, since
+ * registrations are rare and look-ups happen for each piece. */
 #include "client/lib/gpu.h"
 #include "runtime/base/sl_array.h"
 
@@ -15,7 +15,7 @@ struct range {
     uintptr_t from, end;
     enum sl_place place;
     int gpu;
-    int fd; /* of ours: its descriptor */
+    int fd; /* of our own memory: its descriptor */
 };
 
 struct ranges {
@@ -25,14 +25,14 @@ struct ranges {
 
 static struct {
     pthread_rwlock_t lock;
-    struct ranges registered; /* by start; equal starts in the order in which they came */
-    struct ranges ours;       /* of the allocator, by start; also registered */
-    struct ranges spans;      /* room for every registration */
+    struct ranges registered; /* by start; equal starts in order of registration */
+    struct ranges ours;       /* memory of the allocator, by start; also in registered */
+    struct ranges spans;      /* has room for every registration */
 } table = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
 /* ---- sorted ranges ---- */
 
-/* The first range that starts behind at. */
+/* Index of the first range that starts after `at`. */
 static uint32_t behind(const struct ranges *ranges, uintptr_t at)
 {
     uint32_t low = 0;
@@ -52,7 +52,7 @@ static bool ranges_reserve(struct ranges *ranges, uint32_t count)
     return SL_ARRAY_ROOM(ranges->at, ranges->room, count);
 }
 
-/* Room for it was made before. */
+/* The caller has made room. */
 static void ranges_insert(struct ranges *ranges, struct range range)
 {
     uint32_t at = behind(ranges, range.from);
@@ -61,7 +61,7 @@ static void ranges_insert(struct ranges *ranges, struct range range)
     ranges->count++;
 }
 
-/* Takes out the last one that starts there. */
+/* Removes the last one that starts there. */
 static bool ranges_take(struct ranges *ranges, uintptr_t from, struct range *out)
 {
     uint32_t at = behind(ranges, from);
@@ -74,7 +74,7 @@ static bool ranges_take(struct ranges *ranges, uintptr_t from, struct range *out
     return true;
 }
 
-/* Takes out all that start in [from, end). */
+/* Removes all that start in [from, end). */
 static void ranges_drop(struct ranges *ranges, uintptr_t from, uintptr_t end)
 {
     uint32_t first = from == 0 ? 0 : behind(ranges, from - 1);
@@ -90,8 +90,8 @@ static bool same_place(const struct range *a, const struct range *b)
     return a->place == b->place && a->gpu == b->gpu;
 }
 
-/* Joins what touches. Where ranges of different places overlap, the one that started first has the
- * bytes: there is no telling. */
+/* Joins ranges that touch. Where ranges of different kinds overlap, the one that starts first gets
+ * the bytes, since the kind is unknown. */
 static void spans_make(void)
 {
     struct ranges *spans = &table.spans;
@@ -167,7 +167,7 @@ sl_err sl_memory_unregister(const void *at, struct sl_error *why)
     if (allocated > 0 && table.ours.at[allocated - 1].from == (uintptr_t)at) {
         ours = table.ours.at[allocated - 1];
     }
-    /* The allocator's own registration came first and stays to the end. */
+    /* The allocator's own registration is the first one and stays until the end. */
     uint32_t before = behind(&table.registered, (uintptr_t)at);
     if (found && ours.from != 0 &&
         (before == 0 || table.registered.at[before - 1].from != (uintptr_t)at)) {
@@ -205,7 +205,7 @@ enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu)
 
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd)
 {
-    /* -1, where there are no more descriptors: it cannot be lent, nothing else. */
+    /* -1 if there are no more descriptors: then it only cannot be shared. */
     const struct range range = {.from = (uintptr_t)at,
                                 .end = (uintptr_t)at + length_bytes,
                                 .place = SL_PLACE_OURS,
@@ -242,7 +242,7 @@ bool sl_memory_ours_take(void *at, uint64_t *length_bytes)
     struct range ours;
     pthread_rwlock_wrlock(&table.lock);
     bool found = at != NULL && ranges_take(&table.ours, (uintptr_t)at, &ours);
-    if (found) { /* and what the caller registered of it: none of it is there any more */
+    if (found) { /* also removes the caller's registrations within it, since the memory ends */
         ranges_drop(&table.registered, ours.from, ours.end);
         spans_make();
         sl_auto_close(&ours.fd);

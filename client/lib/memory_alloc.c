@@ -1,5 +1,5 @@
-/* client/lib/memory_alloc.c - memory for values that are put and got again and again: shared,
- * populated, in huge pages where the system gives them. */
+/* client/lib/memory_alloc.c - memory for values that are put and got repeatedly: shared, populated,
+ * with huge pages where the system has them. */
 #include "client/lib/internal.h"
 #include "runtime/base/sl_limits.h"
 
@@ -14,7 +14,8 @@
 #endif
 #define HUGE_BYTES (2 * SL_MIB)
 
-/* Addresses aligned to huge pages, so that the first and the last ones are, too. NULL: none. */
+/* Reserves addresses aligned to huge pages, so that the first and the last pages are huge as well.
+ * NULL: none. */
 static unsigned char *addresses(uint64_t length_bytes, uint64_t align_bytes)
 {
     uint64_t slack = align_bytes - SL_PAGE_BYTES;
@@ -33,7 +34,7 @@ static unsigned char *addresses(uint64_t length_bytes, uint64_t align_bytes)
     return at + head;
 }
 
-/* What the system has no room for shows here, not as a signal at the first touch. */
+/* If the system lacks memory it fails here, not with a signal at the first touch. */
 static sl_err populate(int fd, unsigned char *at, uint64_t length_bytes, struct sl_error *why)
 {
     if (madvise(at, length_bytes, MADV_POPULATE_WRITE) == 0) {
@@ -50,7 +51,7 @@ static sl_err map_shared(int fd, unsigned char *at, uint64_t length_bytes, struc
     if (sl_file_resize(fd, length_bytes) != 0) {
         return sl_fail_os(why, errno, "memory: %" PRIu64 " bytes", length_bytes);
     }
-    /* Whoever is handed the descriptor cannot take the memory away under others. */
+    /* A process that receives the descriptor cannot truncate the memory for others. */
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return sl_fail_os(why, errno, "memory: seal");
     }
@@ -68,7 +69,7 @@ sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why)
         return sl_fail(why, SL_ERR_INVALID, "memory: %" PRIu64 " bytes", length_bytes);
     }
     uint64_t most_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * SL_PAGE_BYTES;
-    if (length_bytes > most_bytes) { /* asked in earnest, the system would kill somebody for it */
+    if (length_bytes > most_bytes) { /* allocating it would make the system kill a process */
         return sl_fail(why, SL_ERR_NO_MEMORY, "memory: %" PRIu64 " bytes, but there are %" PRIu64,
                        length_bytes, most_bytes);
     }

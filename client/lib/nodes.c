@@ -1,4 +1,4 @@
-/* client/lib/nodes.c - asking the transporter for the nodes it knows. */
+/* client/lib/nodes.c - asks the transporter for the nodes it knows. */
 #include "client/lib/internal.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* client/lib/op.c - store and load: started, awaited, cancelled, fenced. */
+/* client/lib/op.c - store and load: starting, waiting, cancelling, fencing. */
 #include "client/lib/op.h"
 
 #include <assert.h>
@@ -19,16 +19,16 @@ static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes fro
     }
 }
 
-/* A coordinator that was started anew works on a request that comes again as on a new one. The
- * answer of the one before it, when it is late, says nothing of what that does with the device
- * blocks: they are free when the fence says so (sl_op_wait_fenced). */
+/* A restarted coordinator treats a resent request as a new one. A late answer of its predecessor
+ * does not tell what that does with the device blocks: they are free when the fence says so
+ * (sl_op_wait_fenced). */
 static bool answered_by_all(const struct sl_op *op)
 {
     const struct sl_client *client = op->engine->client;
     return !op->call.sent_again || op->call.connects == sl_mailbox_connect_count(client->mailbox);
 }
 
-/* The node's name goes where the op can keep it. */
+/* Copies the node's name into the op. */
 static void receipt_take(struct sl_op *op, const struct sl_item_receipt *item)
 {
     op->receipt = *item;
@@ -163,7 +163,7 @@ static sl_err events_check(const struct sl_engine *engine, const struct sl_op_re
                : SL_OK;
 }
 
-/* Of a request by the engine's own keys. */
+/* Checks a request with the engine's own keys. */
 static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_request *request,
                            bool handover, struct sl_error *why)
 {
@@ -433,8 +433,8 @@ bool sl_client_op_arrived(struct sl_client_call *call, const struct sl_item_rece
     return true;
 }
 
-/* What decode is told of a load that did not bring all: no number of blocks, and one code for all
- * reasons. What the caller did wrong or wished keeps its own. */
+/* The result of a receive that did not load all blocks: no block count, and one code for all
+ * reasons, except for errors and cancellation by the caller. */
 static void receive_settle(struct sl_op *op)
 {
     struct sl_op_result *result = &op->result;
@@ -489,7 +489,7 @@ void sl_op_settle(struct sl_op *op)
         if (op->handover_id != 0) {
             handover_settle(op);
         }
-        if (!op->call.ever_sent) { /* nobody has heard of it */
+        if (!op->call.ever_sent) { /* the coordinator has not received it */
             atomic_store_explicit(&op->fenced, true, memory_order_release);
         }
     }
@@ -560,8 +560,7 @@ static void ticket_answered(void *context, const struct sl_msg *reply)
     memcpy(ticket->bytes, item->bytes.at, ticket->length_bytes);
 }
 
-/* The first request to an actor waits until it is connected to: until then nobody there knows it.
- */
+/* The first request to an actor waits for the connection: until then the actor does not know it. */
 static bool op_unsent(struct sl_op *op)
 {
     struct sl_client *client = op->engine->client;
@@ -626,7 +625,7 @@ void *sl_op_context(const struct sl_op *op)
     return op->context;
 }
 
-/* CANCEL and OP_FENCED: both say whether the op's blocks are free. */
+/* CANCEL and OP_FENCED: both replies tell whether the op's blocks are free. */
 static void fence_answered(void *context, const struct sl_msg *reply)
 {
     struct sl_op *op = context;
@@ -658,7 +657,7 @@ sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
     struct sl_client *client = op->engine->client;
     pthread_mutex_lock(&client->lock);
     op->cancelled = true;
-    op->call.silenced = true; /* sent again it would start anew */
+    op->call.silenced = true; /* a resend would start it again */
     bool over = op->call.done;
     bool unsent = !over && !op->call.ever_sent;
     pthread_mutex_unlock(&client->lock);
@@ -672,9 +671,8 @@ sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why)
     sl_err err = op_ask(op, SL_MSG_CANCEL,
                         sl_deadline_ns(sl_clock_monotonic_ns(), SL_CLIENT_CANCEL_NS), why);
     if (err != SL_OK) {
-        /* The coordinator is another one, which knows no such op, or is away. Nobody will tell the
-         * op's end any more, since it is not sent again. Its blocks are free by OP_FENCED, as ever.
-         */
+        /* The coordinator was restarted and does not know the op, or is absent. No end of the op
+         * will be reported, since it is not resent. OP_FENCED frees its blocks as usual. */
         sl_client_call_drop(client, &op->call);
     }
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;

@@ -1,4 +1,4 @@
-/* client/lib/origin.c - where the ops of a thread come from; and what became of an op. */
+/* client/lib/origin.c - the origin of a thread's ops; and the outcome of an op. */
 #include "client/lib/op.h"
 #include "runtime/base/sl_traceparent.h"
 
@@ -38,7 +38,7 @@ void sl_op_origin_take(struct sl_op *op)
     op->origin = origin_self;
 }
 
-/* ---- what became of an op ---- */
+/* ---- the outcome of an op ---- */
 
 struct asked {
     struct sl_told *told;
@@ -67,7 +67,7 @@ static void runs_take(struct sl_told *told, const struct sl_body_op_story_reply 
     }
 }
 
-/* The keys, and their texts behind them. */
+/* Copies the keys, followed by their texts. */
 static void keys_take(struct sl_told *told, const struct sl_texts *from)
 {
     size_t bytes = from->count * sizeof *told->keys + 1;
@@ -92,7 +92,7 @@ static void story_taken(void *context, const struct sl_msg *reply)
     if (reply->code != SL_OK) {
         return;
     }
-    sl_told_free(told); /* of an answer that came twice */
+    sl_told_free(told); /* from an answer that arrived twice */
     *told = (struct sl_told){
         .op_id = body->op,
         .trace_id = body->trace,

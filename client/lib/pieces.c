@@ -1,7 +1,7 @@
 /* client/lib/pieces.c - see pieces.h.
  *
- * Pieces mostly come in the order of the value and are taken as they are. Others are put in order
- * in a copy: once to see whether they make up a value, once more when they are copied. */
+ * Pieces are mostly in the order of the value and used as they are. Others are copied and sorted:
+ * once to check that they form a value, once more when they are copied. */
 #include "client/lib/pieces.h"
 
 #include "runtime/base/sl_copy.h"
@@ -25,7 +25,7 @@ static int by_offset(const void *a, const void *b)
     return left->offset_bytes < right->offset_bytes ? -1 : left->offset_bytes > right->offset_bytes;
 }
 
-/* A copy in the order of the value, without empty pieces; *count becomes how many there are. */
+/* Makes a sorted copy without empty pieces; *count becomes their number. */
 static sl_err ordered(const struct sl_piece *pieces, uint32_t *count, struct sl_pieces_room *room)
 {
     uint32_t kept = 0;
@@ -63,7 +63,7 @@ sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why)
     return SL_OK;
 }
 
-/* How many of the pieces follow one on the other from the value's start, and where they end. */
+/* The number of pieces that follow each other from the value's start, and where they end. */
 static uint32_t run_of(const struct sl_piece *pieces, uint32_t count, uint64_t *end_bytes)
 {
     uint64_t end = 0;
@@ -81,7 +81,7 @@ static uint32_t run_of(const struct sl_piece *pieces, uint32_t count, uint64_t *
     return i;
 }
 
-/* Says what is wrong with the piece at which the run ended. */
+/* Describes what is wrong with the piece at which the run ended. */
 static sl_err run_broken(const struct sl_piece *piece, uint64_t end_bytes, struct sl_error *why)
 {
     if (piece->offset_bytes != end_bytes) {
@@ -147,7 +147,7 @@ sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *
 
 /* ---- reading ---- */
 
-/* The value's end as far as the pieces, taken as they come, hold all before it. */
+/* The position in the value up to which the pieces, in the given order, cover all bytes. */
 static uint64_t covered_by(const struct sl_piece *pieces, uint32_t count)
 {
     uint64_t covered = 0;
@@ -183,7 +183,7 @@ static sl_err covers(const struct sl_piece *pieces, uint32_t count, uint64_t len
                          length_bytes, covered);
 }
 
-/* How much of the value the piece takes. */
+/* The number of the value's bytes that the piece takes. */
 static uint64_t share_of(const struct sl_piece *piece, uint64_t length_bytes)
 {
     return piece->offset_bytes >= length_bytes

@@ -12,10 +12,10 @@
 #endif
 
 #define HUGE_BYTES (2 * SL_MIB)
-/* A call to the kernel: it holds up page faults of other threads meanwhile, some ms. */
+/* Size of a kernel call, during which page faults of other threads wait, some ms. */
 #define STEP_BYTES (8 * HUGE_BYTES)
 
-/* MADV_COLLAPSE does not ask for the policy. */
+/* Checked here, since MADV_COLLAPSE ignores the policy. */
 static bool system_forbids(void)
 {
     char text[64] = "[never]";
@@ -31,8 +31,7 @@ void sl_plain_pages_ask(uint64_t address, uint64_t length_bytes, uint64_t deadli
     if (from >= end || system_forbids()) {
         return;
     }
-    /* What the kernel refuses stays as it is: pages that are pinned, holes, memory of a disk's
-     * file. */
+    /* Memory that the kernel refuses stays as it is: pinned pages, holes, memory of a disk file. */
     (void)madvise((void *)(uintptr_t)from, end - from, MADV_HUGEPAGE); /* NOLINT(performance-*) */
     for (; from < end && sl_clock_monotonic_ns() < deadline_ns; from += STEP_BYTES) {
         void *at = (void *)(uintptr_t)from; /* NOLINT(performance-no-int-to-ptr) */

@@ -1,4 +1,4 @@
-/* client/lib/pool.c - pools of the node's table: taking, waiting, mapping, giving back. */
+/* client/lib/pool.c - pools of the node's table: creating, waiting, mapping, releasing. */
 #include "client/lib/pool.h"
 #include "runtime/base/sl_descriptors.h"
 #include "runtime/base/sl_limits.h"
@@ -14,12 +14,12 @@
 #include <unistd.h>
 
 #define POOL_RELEASE_NS (1 * SL_NS_PER_S)
-/* Of a wait's time, its last fifth or less: to say that it is given up. */
+/* Time of a wait that is kept to give it up, at most a fifth. */
 #define POOL_GIVE_UP_NS (100 * SL_NS_PER_MS)
-/* Between two tries to map memory whose holder is dying: the registrar hears of it meanwhile. */
+/* Pause between two tries to map memory whose holder is dying, until the registrar knows it. */
 #define POOL_RETRY_NS (2 * SL_NS_PER_MS)
 
-/* What a TAKE or an AWAIT answered. */
+/* The answer to a TAKE or an AWAIT. */
 struct pool_state {
     uint64_t state, epoch, length_bytes, start_time, inode;
     struct sl_pool_memory memory;
@@ -45,8 +45,8 @@ static sl_err key_check(const struct sl_pool_key *key, struct sl_error *why)
     return SL_OK;
 }
 
-/* A client has one of a key: two would be one mapper to the registrar, and the first release would
- * end both. */
+/* A client has one sl_pool per key: two would be one mapper to the registrar, and the first release
+ * would end both. */
 static sl_err pool_list(struct sl_pool *pool, struct sl_error *why)
 {
     struct sl_client *client = pool->client;
@@ -67,7 +67,7 @@ static sl_err pool_list(struct sl_pool *pool, struct sl_error *why)
     return err;
 }
 
-/* NULL: *err says why. */
+/* NULL: *err is set. */
 static struct sl_pool *pool_new(struct sl_client *client, const struct sl_pool_key *key,
                                 sl_err *err, struct sl_error *why)
 {
@@ -156,8 +156,8 @@ static sl_err inode_of(int fd, uint64_t *inode, struct sl_error *why)
     return SL_OK;
 }
 
-/* Takes what another process has from that process. SL_ERR_PEER_DIED: it is gone, or has that
- * memory no more. */
+/* Fetches the memory from the process that has it. SL_ERR_PEER_DIED: that process died, or no
+ * longer has the memory. */
 static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, uint64_t deadline_ns,
                        struct sl_error *why)
 {
@@ -165,7 +165,7 @@ static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, uin
                                                  .pid = pool->memory.pid,
                                                  .number = state->start_time};
     if (pool->memory.kind == SL_POOL_MEMORY_CUDA_IPC) {
-        return SL_OK; /* the caller's to map */
+        return SL_OK; /* for the caller to map */
     }
     sl_err err = sl_descriptors_fetch_file(&holder, pool->memory.fd, state->inode, deadline_ns,
                                            &pool->fd, why);
@@ -271,8 +271,8 @@ static sl_err mapped_tell(struct sl_pool *pool, uint64_t deadline_ns, struct sl_
     return sl_client_ask(pool->client, &call, why);
 }
 
-/* epoch 0: whatever this client has or waits for under the key. Unheard, it ends with this process.
- */
+/* epoch 0: anything that this client has or waits for under the key. Without an answer it ends with
+ * this process. */
 static void release_tell(const struct sl_pool *pool, uint64_t epoch, uint64_t deadline_ns)
 {
     struct sl_client_call call = {.to = "registrar", .deadline_ns = deadline_ns};
@@ -284,7 +284,7 @@ static void release_tell(const struct sl_pool *pool, uint64_t epoch, uint64_t de
     (void)sl_client_call(pool->client, &call, NULL);
 }
 
-/* When a wait ends that has to be given up by the deadline if it is in vain. */
+/* The end of a wait, early enough that it can be given up by the deadline. */
 static uint64_t wait_until(uint64_t deadline_ns)
 {
     uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), deadline_ns);
@@ -375,16 +375,16 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     return err;
 }
 
-/* ---- as one of the others ---- */
+/* ---- as a mapper ---- */
 
-/* One try: what is ready is mapped and told of. *again: it went meanwhile. */
+/* One try: a ready pool is mapped and reported. *again: it ended meanwhile. */
 static sl_err acquire_once(struct sl_pool *pool, bool sluice, uint64_t deadline_ns, bool *again,
                            struct sl_error *why)
 {
     struct pool_state state = {0};
     sl_err err = sluice ? take_ask(pool, true, wait_until(deadline_ns), &state, why)
                         : await_ask(pool, 0, wait_until(deadline_ns), &state, why);
-    if (err == SL_ERR_TIMEOUT) { /* it may have come since */
+    if (err == SL_ERR_TIMEOUT) { /* it may have become ready since */
         release_tell(pool, 0, deadline_ns);
     }
     *again = sluice && err == SL_ERR_PEER_DIED;
@@ -459,14 +459,14 @@ sl_err sl_pool_wait_over(struct sl_pool *pool, uint64_t timeout_ns, struct sl_er
     return await_ask(pool, pool->epoch, sl_client_deadline(pool->client, timeout_ns), &state, why);
 }
 
-/* ---- giving back ---- */
+/* ---- releasing ---- */
 
 sl_err sl_pool_revoke(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why)
 {
     struct sl_client_call call = {.deadline_ns = sl_client_deadline(pool->client, timeout_ns)};
     call.msg.type = SL_MSG_POOL_REVOKE;
     call.msg.body.pool_revoke.epoch = pool->epoch;
-    if (!pool->owner) { /* asking says that it is unmapped here */
+    if (!pool->owner) { /* asking also reports that it is unmapped here */
         pool_unmap(pool);
     }
     return sl_client_ask(pool->client, &call, why);
@@ -486,7 +486,7 @@ void sl_pool_release(struct sl_pool **pool)
     *pool = NULL;
 }
 
-/* ---- what it is ---- */
+/* ---- properties ---- */
 
 void *sl_pool_at(const struct sl_pool *pool)
 {

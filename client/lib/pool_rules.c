@@ -1,5 +1,5 @@
-/* client/lib/pool_rules.c - rules of pools and stores as pure functions: who creates a pool,
- * what a store in a process of its own has to map. */
+/* client/lib/pool_rules.c - rules of pools and stores as pure functions: who creates a pool, and
+ * which buffers a separate store process has to map. */
 #include "client/include/sluice.h"
 
 #include <inttypes.h>
@@ -15,10 +15,10 @@ enum sl_pool_creator sl_pool_owner_decide(const struct sl_pool_situation *situat
 
 struct span {
     uint64_t start, end;
-    uint32_t index; /* of the buffer */
+    uint32_t index; /* number of the buffer */
 };
 
-/* By start; the longest of a start first. */
+/* By start; of equal starts the longest first. */
 static int span_compare(const void *left, const void *right)
 {
     const struct span *a = left, *b = right;
@@ -28,7 +28,7 @@ static int span_compare(const void *left, const void *right)
     return (a->end < b->end) - (a->end > b->end);
 }
 
-/* Gives the buffers that count, sorted, one a start. */
+/* Gives the buffers that count, sorted, one for each start. */
 static sl_err spans_make(const struct sl_pool_buffer *buffers, uint32_t count, struct span **out,
                          uint32_t *span_count, struct sl_error *why)
 {
@@ -107,7 +107,7 @@ sl_err sl_pool_buffer_check(const struct sl_pool_buffer *mapped, uint32_t count,
     if (err != SL_OK) {
         return err;
     }
-    uint64_t covered = late.start_addr; /* all before it is mapped */
+    uint64_t covered = late.start_addr; /* everything before it is mapped */
     for (uint32_t i = 0; i < span_count && spans[i].start <= covered; i++) {
         covered = SL_MAX(covered, spans[i].end);
     }

@@ -1,8 +1,8 @@
 /* client/lib/put.c - writing: reserve, fill in one pass with the digest, commit. A batch is one
- * reserve and one commit; what another writer is at is tried again until the deadline.
+ * reserve and one commit; keys that another writer has are retried until the deadline.
  *
- * What is there already is seen in the index and costs no message. Small values of a size that
- * comes again go into extents that were granted in advance, and need no reserve. */
+ * Keys that exist are found in the index, without a message. Small values of a recurring size use
+ * extents granted in advance, and need no reserve. */
 #include "client/lib/put.h"
 #include "client/lib/lent.h"
 #include "runtime/base/sl_backoff.h"
@@ -14,17 +14,17 @@
 
 #define BUSY_WAIT_NS_MIN (100 * SL_NS_PER_US)
 #define BUSY_WAIT_NS_MAX (5 * SL_NS_PER_MS)
-/* Encoded size of one item beside its key, at most. */
+/* Upper bound of an item's encoded size without its key. */
 #define WANT_FRAME_BYTES 64u
 #define NAME_FRAME_BYTES 8u
 #define ENVELOPE_BYTES   4096u
-/* From here on a batch asks for time to be filled at this pace. */
+/* A batch from this size on requests time to be filled at this pace. */
 #define LARGE_BATCH_BYTES (128 * SL_MIB)
 #define LOOKED_UP_COUNT   64u
-/* Items that need no heap: a put of one object allocates nothing. */
+/* Items without heap memory: a put of one object allocates nothing. */
 #define ITEMS_INLINE 4u
 
-/* For finding what was granted twice. */
+/* To find extents that were granted twice. */
 struct put_claimed {
     uint64_t generation;
     uint32_t item;
@@ -52,7 +52,7 @@ const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
     return one;
 }
 
-/* A code for what cannot even be asked; BUSY means: still to do. */
+/* Sets a code for an item that cannot be requested; BUSY means: still to do. */
 static sl_err put_checked(struct put *put, uint32_t source, uint64_t *length_bytes)
 {
     struct sl_piece one;
@@ -102,7 +102,7 @@ static sl_err put_ask(struct put *put)
     uint64_t total_bytes = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
         uint64_t source = put->items[i].source;
-        put->items[i].code = SL_ERR_PROTOCOL; /* stays when the answer has another count */
+        put->items[i].code = SL_ERR_PROTOCOL; /* kept if the answer has another count */
         struct sl_object_key key = put_key(put, source);
         struct sl_object_key bundle = put_bundle(put, source);
         put->wants[i] = (struct sl_item_want){
@@ -133,7 +133,7 @@ static sl_err put_ask(struct put *put)
     return sl_put_call(put, &call);
 }
 
-/* The first of the batch comes first among equals: its value is the one that is kept. */
+/* Of equal ones the first of the batch precedes: its value is kept. */
 static int by_generation(const void *a, const void *b)
 {
     const struct put_claimed *left = a, *right = b;
@@ -143,8 +143,8 @@ static int by_generation(const void *a, const void *b)
     return left->item < right->item ? -1 : left->item > right->item;
 }
 
-/* The same key twice in a batch may be granted the same extent twice: only one of the two may write
- * it, the others become SL_ERR_BUSY. Errors: SL_ERR_NO_MEMORY. */
+/* The same key twice in a batch may be granted the same extent twice: only one of them may write
+ * it, the others get SL_ERR_BUSY. Errors: SL_ERR_NO_MEMORY. */
 static sl_err put_single_out(struct put *put)
 {
     uint64_t last = 0;
@@ -155,7 +155,7 @@ static sl_err put_single_out(struct put *put)
             last = put->items[i].generation;
         }
     }
-    if (rising) { /* generations are unique and handed out in order: nothing twice */
+    if (rising) { /* generations are unique and granted in order, so there are no duplicates */
         return SL_OK;
     }
     struct put_claimed *sorted = malloc(put->item_count * sizeof *sorted);
@@ -179,7 +179,7 @@ static sl_err put_single_out(struct put *put)
     return SL_OK;
 }
 
-/* What was granted goes back. */
+/* Returns the grants. */
 static void put_abandon(struct put *put)
 {
     for (uint32_t i = 0; i < put->item_count; i++) {
@@ -200,9 +200,9 @@ sl_err sl_put_reserve(struct put *put)
         put_abandon(put);
         return err;
     }
-    /* Offsets are those of the memory of the registrar that answered: never written into that of an
-     * earlier one. It may know us by another thread. What it granted goes back, or the keys would
-     * be taken by ourselves until the reservations end. */
+    /* Offsets are those of the memory of the registrar that answered, and must not be written to
+     * that of an earlier one. It may know us through another thread. Its grants are returned, or we
+     * would block the keys until the reservations end. */
     err = sl_client_reattach(put->client, true, put->why);
     if (err == SL_OK && sl_client_life(put->client) != put->at->number) {
         err = sl_fail(put->why, SL_ERR_BUSY, "the node was replaced meanwhile");
@@ -231,7 +231,7 @@ static void item_claim(struct put *put, uint32_t index, struct sl_digest digest)
                                                              .digest_high = digest.high};
 }
 
-/* Device memory is to be copied there; host memory is afterwards. */
+/* Copies host memory, and adds copies of device memory. */
 static sl_err item_fill_later(struct put *put, struct put_item *item, unsigned char *to,
                               const struct sl_piece *pieces, uint32_t count)
 {
@@ -250,7 +250,7 @@ static sl_err item_fill_later(struct put *put, struct put_item *item, unsigned c
     return SL_OK;
 }
 
-/* Host memory is there afterwards, with its digest; device memory is on its way (item->later). */
+/* Copies host memory and computes its digest; device memory is copied later (item->later). */
 static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest *digest)
 {
     struct sl_piece one;
@@ -268,7 +268,7 @@ static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest
     return item_fill_later(put, item, to, pieces, count);
 }
 
-/* Items whose bytes come from a device: waits for them. */
+/* Executes the copies from devices and waits for them. */
 static void put_fill_later(struct put *put)
 {
     const struct sl_gpu_order order = {
@@ -282,8 +282,8 @@ static void put_fill_later(struct put *put)
         if (err == SL_OK) {
             item_claim(put, i, put->copies.values[item->value].digest);
         } else if (put->copies.lent) {
-            /* The GPU may write there yet: neither claim nor pin is given back before it has ended,
-             * so that nobody else gets the extent. */
+            /* The GPU may still write there: neither claim nor pin is released before it has ended,
+             * so that no other writer gets the extent. */
             const struct sl_client_lending lending = {
                 .at = put->at,
                 .pin = item->pin,
@@ -299,7 +299,7 @@ static void put_fill_later(struct put *put)
     }
 }
 
-/* Nothing that was granted is committed. */
+/* Commits nothing of what was granted. */
 static void put_cut_end(struct put *put)
 {
     (void)sl_client_cut_fail(put->client, put->why);
@@ -316,7 +316,7 @@ void sl_put_fill(struct put *put)
     bool later = false;
     put->claim_count = 0;
     sl_gpu_copies_clear(&put->copies);
-    if (sl_attachment_is_cut(put->at)) { /* the pins of grants perhaps hold nothing */
+    if (sl_attachment_is_cut(put->at)) { /* the pins of grants may be invisible to the registrar */
         put_cut_end(put);
         return;
     }
@@ -337,7 +337,7 @@ void sl_put_fill(struct put *put)
     if (later) {
         put_fill_later(put);
     }
-    if (sl_attachment_is_cut(put->at)) { /* perhaps nothing of it lies where others look */
+    if (sl_attachment_is_cut(put->at)) { /* the bytes may be invisible to other processes */
         put_cut_end(put);
     }
 }
@@ -354,7 +354,7 @@ static void commit_taken(void *context, const struct sl_msg *reply)
     sl_put_ahead_arrived(put, reply);
 }
 
-/* What stays of it when the answer has another count. */
+/* Handles the claims if the answer has another count. */
 void sl_put_unanswered(struct put *put)
 {
     for (uint32_t i = 0; i < put->claim_count; i++) {
@@ -390,7 +390,7 @@ static sl_err put_commit(struct put *put)
     sl_put_ahead_wish(put, &call.msg.body.commit);
     put->asked_ahead = call.msg.body.commit.ahead_count > 0;
     sl_err err = sl_put_call(put, &call);
-    if (err != SL_OK) { /* perhaps it was committed: then the registrar refuses to abort it */
+    if (err != SL_OK) { /* perhaps it was committed: then the registrar refuses the abort */
         sl_client_orphan(put->client, put->claims, put->claim_count);
     }
     if (put->ahead) {
@@ -399,9 +399,9 @@ static sl_err put_commit(struct put *put)
     return err;
 }
 
-/* ---- what is there already ---- */
+/* ---- keys that exist ---- */
 
-/* Takes what the index shows out of the round: it is done. */
+/* Removes items from the round that exist according to the index: they are done. */
 static void put_look_up(struct put *put)
 {
     uint32_t kept = 0;
@@ -445,7 +445,8 @@ static void put_measure(struct put *put)
 
 /* ---- rounds ---- */
 
-/* A round in memory that is held: one reserve, unless extents are here, one fill, one commit. */
+/* A round in memory that is held: one reserve (unless there are extents in advance), one fill, one
+ * commit. */
 static sl_err put_round_held(struct put *put)
 {
     if (put->terms == NULL || !put->terms->replace) {
@@ -473,19 +474,19 @@ static sl_err put_round(struct put *put)
     put->at = sl_client_hold(put->client);
     sl_gpu_copies_clear(&put->copies);
     err = put_round_held(put);
-    if (!put->copies.lent) { /* else it is held for ever: the GPU may yet write to it */
+    if (!put->copies.lent) { /* otherwise the hold stays permanently: the GPU may still write */
         sl_client_let(put->client, put->at);
     }
     return err;
 }
 
-/* Codes of the round; true when something is to be tried again. */
+/* Sets the codes of the round; true: some items are to be retried. */
 static bool put_settle(struct put *put, sl_err result)
 {
     bool again = false;
     for (uint32_t i = 0; i < put->item_count; i++) {
         uint64_t code = result != SL_OK ? (uint64_t)result : put->items[i].code;
-        if (code == SL_ERR_EXISTS) { /* a registrar that cannot replace leaves what is there */
+        if (code == SL_ERR_EXISTS) { /* a registrar that cannot replace keeps the existing value */
             code = put->terms != NULL && put->terms->replace ? SL_ERR_UNSUPPORTED : SL_OK;
         } else if (code == SL_ERR_STALE && result == SL_OK) { /* its reservation ended */
             code = SL_ERR_BUSY;
@@ -518,8 +519,8 @@ static sl_err put_rounds(struct put *put, uint32_t first, uint32_t count)
             return err;
         }
         uint64_t left_ns = sl_budget_ns(sl_clock_monotonic_ns(), put->deadline_ns);
-        if (left_ns <= wait_ns + SL_NS_PER_MS) { /* an answer could come too late */
-            return SL_OK;                        /* codes say who is busy */
+        if (left_ns <= wait_ns + SL_NS_PER_MS) { /* an answer could arrive too late */
+            return SL_OK;                        /* codes tell which keys are busy */
         }
         sl_client_sleep(sl_backoff_next(&wait_ns, BUSY_WAIT_NS_MAX));
     }
@@ -543,7 +544,7 @@ uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count)
     return taken;
 }
 
-/* The arrays of a round, side by side in one piece of memory. */
+/* Size of the arrays of a round, which share one allocation. */
 static size_t put_room(uint32_t count)
 {
     return count *
@@ -562,7 +563,7 @@ static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
     return lengths;
 }
 
-/* All of it, of whatever kind. */
+/* Executes any kind of put. */
 static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint32_t count)
 {
     sl_err err = sl_client_talks(put->client, put->why);
@@ -605,7 +606,7 @@ static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint3
     free(room);
     sl_pieces_room_free(&put->pieces_room);
     sl_gpu_copies_free(&put->copies);
-    for (uint32_t i = 0; i < count && err != SL_OK; i++) { /* shares that were not begun */
+    for (uint32_t i = 0; i < count && err != SL_OK; i++) { /* shares that were not started */
         put->codes[i] = put->codes[i] == SL_ERR_BUSY ? err : put->codes[i];
     }
     return err;
@@ -650,7 +651,7 @@ sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, ui
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
               uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why)
 {
-    /* The buffer is only read: the batch's type is shared with get. */
+    /* The buffer is only read; its type is shared with get. */
     union {
         const void *from;
         void *at;

@@ -1,6 +1,6 @@
-/* client/lib/put_ahead.c - extents granted in advance, for values of a size that comes again. The
- * registrar takes them back without a word: so each is pinned, and looked at again, before a byte
- * is written to it. */
+/* client/lib/put_ahead.c - extents granted in advance, for values of a recurring size. The
+ * registrar reclaims them without a message, so each is pinned and checked before a byte is written
+ * to it. */
 #include "client/lib/put.h"
 
 void sl_put_unpin(struct put *put, struct put_item *item)
@@ -30,7 +30,7 @@ static void extent_return(struct put *put, const struct sl_ahead_extent *extent)
     }
 }
 
-/* As one that was asked for just now: it is looked at again before it is used. */
+/* Returned with the current time as its request time: it is checked again before use. */
 static void item_return(struct put *put, struct put_item *item)
 {
     const struct sl_ahead_extent extent = {.generation = item->generation,
@@ -43,7 +43,7 @@ static void item_return(struct put *put, struct put_item *item)
     extent_return(put, &extent);
 }
 
-/* One extent whose grant stands, pinned so that it goes on standing for us. */
+/* Takes one extent whose grant still exists, pinned so that it continues to. */
 static bool item_take(struct put *put, struct put_item *item)
 {
     struct sl_ahead_extent extent;
@@ -61,7 +61,7 @@ static bool item_take(struct put *put, struct put_item *item)
         if (err != SL_ERR_STALE) { /* no pin is free */
             extent_return(put, &extent);
             return false;
-        } /* else it was taken back: the next one */
+        } /* otherwise it was reclaimed: try the next one */
     }
     return false;
 }
@@ -89,7 +89,7 @@ void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit)
     pthread_mutex_lock(&client->lock);
     commit->ahead_count = sl_ahead_wish(&client->ahead, put->space_bytes, put->item_count, now_ns);
     commit->ahead_bytes = put->space_bytes;
-    /* What lies unused the registrar takes back soon: its row serves another size. */
+    /* Unused extents are soon reclaimed by the registrar: their row is freed for another size. */
     client->orphan_count += sl_ahead_expire(
         &client->ahead, now_ns - SL_MIN(now_ns, client->ahead_useful_ns),
         &client->orphans[client->orphan_count], SL_CLIENT_ORPHANS_MAX - client->orphan_count);

@@ -1,4 +1,4 @@
-/* client/lib/put_terms.c - what a put may ask for: keys, bundles, sizes, terms. */
+/* client/lib/put_terms.c - checks of a put's input: keys, bundles, sizes, terms. */
 #include "client/lib/put.h"
 #include "runtime/base/sl_value.h"
 
@@ -11,7 +11,7 @@ bool sl_put_key_fine(struct sl_object_key key)
            memchr(key.at, 0, key.length) == NULL;
 }
 
-/* What makes a put one of its own kind, for which extents granted in advance do not serve. */
+/* Whether the terms need a RESERVE, so that extents granted in advance cannot be used. */
 static bool terms_matter(const struct sl_terms *terms)
 {
     return terms != NULL && (terms->hard_pin || terms->soft_pin_ns != 0 || terms->replace ||

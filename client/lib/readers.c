@@ -1,10 +1,10 @@
 /* client/lib/readers.c - see readers.h.
  *
- * Why it is right: a reader stores its time, then looks for the attachment. The other side makes
- * the attachment unreachable, calls membarrier, counts the time up, then looks at the readers. On
- * the reader's processor the barrier came either before its look, which then finds the attachment
- * gone, or behind its store, which is then seen. Time is loaded before it is stored, so a section
- * may look older than it is: it is waited for longer. */
+ * Why it is correct: a reader stores its time, then reads the attachment pointer. The other side
+ * makes the attachment unreachable, calls membarrier, increments the time, then checks the readers.
+ * On the reader's processor the barrier occurred either before its read, which then finds the
+ * attachment unreachable, or after its store, which is then seen. Time is loaded before it is
+ * stored, so a section may appear older than it is: it is only waited for longer. */
 #include "client/lib/readers.h"
 
 #include <linux/membarrier.h>
@@ -17,11 +17,11 @@ _Atomic uint64_t sl_readers_now = 1;
 _Thread_local struct sl_reader *sl_reader_self;
 
 static struct {
-    pthread_mutex_t lock;    /* of the list; not of what readers store */
-    struct sl_reader *first; /* of each thread that was in a section; used again, never freed */
-    uint32_t count;          /* of them */
-    struct sl_reader shared; /* of threads for which there is no memory */
-    pthread_key_t key;       /* tells of the end of a thread */
+    pthread_mutex_t lock;    /* guards the list, not what readers store */
+    struct sl_reader *first; /* one for each thread that entered a section; reused, never freed */
+    uint32_t count;          /* length of the list */
+    struct sl_reader shared; /* for threads without memory for their own */
+    pthread_key_t key;       /* its destructor runs at the end of a thread */
     bool keyed;
     bool barrier; /* the system has membarrier */
 } readers = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -38,7 +38,7 @@ static void thread_ended(void *at)
     struct sl_reader *self = at;
     sl_reader_self = NULL;
     pthread_mutex_lock(&readers.lock);
-    self->depth = 0; /* a thread that was ended within a section reads no more */
+    self->depth = 0; /* a thread that ended within a section reads no more */
     atomic_store_explicit(&self->since, 0, memory_order_release);
     self->used = false;
     pthread_mutex_unlock(&readers.lock);
@@ -54,7 +54,7 @@ static void fork_ends(void)
     pthread_mutex_unlock(&readers.lock);
 }
 
-/* Of all threads the one that forked is here. */
+/* In the child only the forking thread exists. */
 static void fork_ends_in_child(void)
 {
     for (struct sl_reader *at = readers.first; at != NULL; at = at->next) {
@@ -85,7 +85,7 @@ static struct sl_reader *reader_take(void)
     while (found != NULL && found->used) {
         found = found->next;
     }
-    /* A line of its own: other threads' sections do not take it away. */
+    /* A line of its own, so that sections of other threads do not contend for it. */
     if (found == NULL &&
         posix_memalign((void **)&found, 128, sl_align_up(sizeof *found, 128)) == 0) {
         *found = (struct sl_reader){
@@ -102,7 +102,7 @@ struct sl_reader *sl_reader_make(void)
     struct sl_reader *self = readers.keyed ? reader_take() : NULL;
     if (self != NULL) {
         self->used = pthread_setspecific(readers.key, self) == 0;
-        self = self->used ? self : NULL; /* nobody would tell of the thread's end */
+        self = self->used ? self : NULL; /* the end of the thread would not be noticed */
     }
     pthread_mutex_unlock(&readers.lock);
     sl_reader_self = self != NULL ? self : &readers.shared;
@@ -111,7 +111,7 @@ struct sl_reader *sl_reader_make(void)
 
 void sl_reader_enter_slow(struct sl_reader *self)
 {
-    if (self->shared) { /* since: how many are in a section */
+    if (self->shared) { /* since: number of threads in a section */
         (void)atomic_fetch_add_explicit(&self->since, 1, memory_order_seq_cst);
     } else if (self->depth++ == 0) {
         atomic_store_explicit(&self->since,
@@ -134,8 +134,8 @@ uint64_t sl_readers_retire(void)
 {
     (void)pthread_once(&readers_once, readers_begin);
     atomic_thread_fence(memory_order_seq_cst);
-    /* Registered anew: a fork may have lost it. Without an answer nothing is known of the readers.
-     */
+    /* Registers again, since a fork may have lost the registration. If that fails, nothing is known
+     * about the readers. */
     if (readers.barrier && !membarrier_do(MEMBARRIER_CMD_PRIVATE_EXPEDITED) &&
         !(membarrier_do(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
           membarrier_do(MEMBARRIER_CMD_PRIVATE_EXPEDITED))) {

@@ -1,4 +1,4 @@
-/* client/lib/remove.c - removing objects, and waiting for the disk. */
+/* client/lib/remove.c - removes objects, and waits for the disk. */
 #include "client/lib/internal.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     return err;
 }
 
-/* how: whose codes and count are filled in here. */
+/* how: its codes and count are set here. */
 static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key *keys,
                             uint32_t count, const struct removal *how, sl_err *codes,
                             uint64_t timeout_ns, struct sl_error *why)

@@ -1,10 +1,10 @@
-/* client/lib/session.c - names of sessions, and what is told of their pauses. */
+/* client/lib/session.c - names of sessions, and reports of their pauses. */
 #include "client/lib/internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* 0 says that there is none. */
+/* 0 means that there is no session. */
 uint64_t sl_client_session_id(const char *name)
 {
     return name != NULL ? SL_MAX(sl_key_hash(name, strlen(name)), UINT64_C(1)) : 0;

@@ -1,4 +1,4 @@
-/* client/lib/stat.c - what look-ups tell of many values at once. */
+/* client/lib/stat.c - looks up properties of many values at once. */
 #include "client/lib/internal.h"
 
 #define STAT_GROUP 64u
@@ -40,7 +40,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
         sl_client_keys_look(&keys[first], share, asked);
         sl_client_look_batch(client, at, asked, share, entries, &codes[first]);
         for (uint32_t i = 0; i < share; i++) {
-            if (codes[first + i] == SL_ERR_BUSY && !late) { /* torn, or a node that was replaced */
+            if (codes[first + i] == SL_ERR_BUSY && !late) { /* torn, or the node was replaced */
                 codes[first + i] = sl_client_find(client, keys[first + i], &entries[i]);
                 late = codes[first + i] == SL_ERR_BUSY; /* the batch has one deadline */
             }

@@ -47,7 +47,7 @@ struct ho_message { /* announced pieces of one LEND */
     uint64_t said_ns;
     struct sl_item_arrived *pieces;
 };
-struct ho_loan {
+struct ho_loan {   /* what one ticket lets decode read */
     uint8_t state; /* enum ho_state */
     bool local;    /* decode is on this node */
     bool last;     /* all pieces were announced */
@@ -77,7 +77,7 @@ struct ho_part {
     uint32_t key;
     uint64_t named_bytes;
 };
-struct ho_take {
+struct ho_take {      /* a BRING with a ticket */
     uint8_t state;    /* enum ho_state */
     bool untold;      /* LANDED with state 0 is not sent yet: the table of calls was full */
     bool bound;       /* to peer, or to this node itself (local) */
@@ -86,12 +86,12 @@ struct ho_take {
     struct sl_ticket_fields ticket;
     struct sl_return back;    /* the BRING */
     char from[TR_NAME_BYTES]; /* "": any node may be the first */
-    uint32_t peer, heard;     /* last accepted message number */
+    uint32_t peer, heard;     /* index; number of the last accepted message */
     uint64_t peer_incarnation, loan;
     uint32_t reads_open;
     struct tr_items items;           /* its parts; each is read into its first slot */
     struct ho_part *parts;           /* items.count */
-    uint64_t copied_bytes, call_seq; /* of LANDED with state 0 */
+    uint64_t copied_bytes, call_seq; /* call_seq: LANDED with state 0 */
     uint64_t fences;                 /* bit mask: fences that wait for its end */
     sl_err code;                     /* result */
     char text[SL_ERROR_TEXT_BYTES];

@@ -92,7 +92,7 @@ struct tcp_conn {
     uint32_t ops_out;            /* submissions that use the descriptor */
     struct sl_low_water low;
 
-    unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* received requests */
+    unsigned char heads_in[TCP_HEADS_IN * SL_WIRE_REQUEST_BYTES]; /* heads being received */
     uint32_t heads_bytes, heads_taken;
     struct sl_runs value; /* destination for the rest of the value */
     uint32_t value_left;
@@ -101,7 +101,7 @@ struct tcp_conn {
 
     struct msghdr message;
     struct iovec parts[TCP_SEND_PARTS];
-    uint8_t part_heads[TCP_SEND_PARTS]; /* 1: a frame's header */
+    uint8_t part_heads[TCP_SEND_PARTS]; /* 1: a frame's head */
     struct sl_runs rest;                /* remaining value bytes, when `parts` is full */
     uint32_t rest_bytes;
     uint64_t tx_due_ns;
@@ -112,7 +112,7 @@ struct tcp_conn {
     uint64_t progress_ns, progress_mark;
 
     /* served only */
-    uint32_t asker; /* handle of the authenticated peer; 0: none yet */
+    uint32_t asker; /* handle of the peer whose id it sent, proved in CONN_OPEN; 0: none yet */
     struct tcp_served *queue;
     /* Positions in the queue: head..out were sent, out..sent are being sent, sent..tail wait. */
     uint64_t head_number, out_number, sent_number, tail_number;

@@ -454,10 +454,9 @@ static void reserve_answered(struct transporter *self, struct tr_trip *trip,
         abort_send(self, trip, 0);
         for (uint32_t i = 0; i < trip->unit_count; i++) {
             if (reply == NULL) {
-                (void)tr_unit_queue(self,
-                                    trip->units[i]); /* requests that joined may have time left */
+                (void)tr_unit_queue(self, trip->units[i]); /* a joined request may have time */
             } else {
-                tr_unit_end(self, trip->units[i], code); /* a joined request may have time */
+                tr_unit_end(self, trip->units[i], code); /* another peer would not help */
             }
         }
         tr_trip_end(self, trip);

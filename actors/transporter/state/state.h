@@ -69,7 +69,7 @@ struct tr_twin { /* another node with the peer's name (twins.c) */
 struct tr_peer {
     char name[TR_NAME_BYTES];
     char address[SL_CLUSTER_ADDRESS_BYTES]; /* "": we never ask it; it only asks us */
-    bool configured;                        /* named by the setting peers; its address is fixed */
+    bool configured;                        /* in the setting `peers`; its address is fixed */
     bool member;                            /* listed in the directory, which knows its keys */
     uint32_t fabric_peer;
     struct sl_peer_health health;
@@ -83,7 +83,7 @@ struct tr_peer {
     uint64_t pinned, pinned_bytes;  /* of our values, for this peer */
     uint32_t pin_sets, removals;    /* that it has open here */
     uint64_t value_bytes;           /* mean size of the values read last */
-    uint64_t owes_since_ns;         /* since when an answer is overdue; 0: none is */
+    uint64_t owes_since_ns;         /* since when an answer is outstanding; 0: none is */
     bool complained;                /* its refusal was logged */
     bool link_told;                 /* the failure of its link was logged */
     bool expelled;                  /* its key was removed (keys.c); fabric_peer is invalid then */

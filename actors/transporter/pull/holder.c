@@ -289,7 +289,7 @@ static void set_promote(struct transporter *self, struct tr_pin_set *set,
 
 void tr_holder_promoted(struct transporter *self, uint32_t index, const struct sl_msg *reply)
 {
-    (void)reply; /* the index is the authority */
+    (void)reply; /* the index shows the result */
     struct tr_pin_set *set = &self->pin_sets[index];
     if (!set->used || !set->promoting) {
         return;

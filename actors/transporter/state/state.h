@@ -34,7 +34,7 @@
 #define TR_SEEKS_MAX      256u /* open at once, each of clients and of peers */
 #define TR_FRAMES_A_TURN  64u
 #define TR_MEMORY_NS      (20 * SL_NS_PER_MS) /* poll period until the arena exists */
-#define TR_MEMORY_SEEN_NS SL_NS_PER_S         /* poll period for a replaced arena */
+#define TR_MEMORY_SEEN_NS SL_NS_PER_S         /* interval of checks for another arena */
 #define TR_HELLO_SOON_NS  (50 * SL_NS_PER_MS)
 #define TR_CALL_NS        (10 * SL_NS_PER_S)
 #define TR_COMMIT_NS      (2 * SL_NS_PER_S)

@@ -155,7 +155,7 @@ const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
 /* ---- secure.c ---- */
 /* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED. */
 sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why);
-void tcp_secure_end(struct tcp_conn *conn); /* no operation is in progress; may be closed */
+void tcp_secure_end(struct tcp_conn *conn); /* without operations; accepts a closed one */
 /* Handles received bytes of the handshake; 0 bytes: starts it. */
 void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_bytes);
 /* Starts a receive: tcp_recv_done is called in a turn. A lane is woken only for all of it. */

@@ -252,7 +252,7 @@ class Packaging(unittest.TestCase):
         for path in (work + "/sluice/work.c", self.place + "/build.log"):
             with open(path, "w", encoding="utf-8") as file:
                 file.write("somebody's")
-        refused = f"{work} is there, and no build of this made it"
+        refused = f"{work} exists and was not made by this script"
         fails = self.package_environment("echo it fails; exit 1")
 
         with self.assertRaisesRegex(AssertionError, refused):
@@ -291,7 +291,7 @@ class Packaging(unittest.TestCase):
         self.assertNotIn("python3-sluice_9", said[1])
         same = re.search(r"sluice_\S+~two_amd64\.deb", said[1])[0].replace("~two", "~three")
         open(f"{output}/{same}", "w", encoding="utf-8").close()
-        with self.assertRaisesRegex(AssertionError, f"{re.escape(same)} is there, and no build here made it"):
+        with self.assertRaisesRegex(AssertionError, f"{re.escape(same)} exists and was not made by a build here"):
             run(*words, "~three", env=environment)
         self.assertEqual(os.stat(f"{output}/{same}").st_size, 0)
         self.assertNotIn(same, read(output, "build.made"))

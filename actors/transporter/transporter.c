@@ -201,8 +201,7 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
     struct sl_env *env = self->env;
     uint64_t message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max);
     if (self->fabric == NULL) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "cluster_listen and peers need something that carries bytes: set fabric");
+        return sl_fail(why, SL_ERR_CONFIG, "cluster_listen and peers need a fabric: set fabric");
     }
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
     /* Taken from the wall clock, so that it grows with every start, also after a reboot. */

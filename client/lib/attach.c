@@ -188,8 +188,8 @@ bool sl_attachment_cut_is(const struct sl_attachment *at)
 sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why)
 {
     return sl_fail(why, SL_ERR_CORRUPT,
-                   "shared memory of node '%s' was cut short by another process: it is being made "
-                   "anew",
+                   "shared memory of node '%s' was cut short by another process: it is being "
+                   "rebuilt",
                    client->instance);
 }
 

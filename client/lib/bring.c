@@ -223,9 +223,8 @@ void sl_bring_from_nodes(const struct sl_bring *bring)
 sl_err sl_bring_from_disk(const struct sl_bring *bring)
 {
     if (bring->client->read_only) {
-        left_end(bring,
-                 sl_fail(bring->why, SL_ERR_PERMISSION,
-                         "the value is on disk alone: a read-only client cannot ask for it"));
+        left_end(bring, sl_fail(bring->why, SL_ERR_PERMISSION,
+                                "the value is only on disk: a read-only client cannot request it"));
         return SL_OK;
     }
     struct asking *asking = asking_make(bring, &disks, bring->why);
@@ -239,8 +238,8 @@ sl_err sl_bring_from_disk(const struct sl_bring *bring)
         if (now_ns >= bring->deadline_ns) {
             result = sl_fail(bring->why, SL_ERR_TIMEOUT, "%s",
                              asking->asked_count > 0
-                                 ? "the value left memory again each time before it was read"
-                                 : "the time was over before the disk was asked for the value");
+                                 ? "the value was evicted again each time before it was read"
+                                 : "the timeout ended before the disk was asked for the value");
             break;
         }
         result = pass(asking);

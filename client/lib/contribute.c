@@ -19,7 +19,7 @@ static sl_err contributing_lock(struct sl_client *client, uint64_t deadline_ns,
 {
     return sl_turn_take(&client->contributing, deadline_ns)
                ? SL_OK
-               : sl_fail(why, SL_ERR_TIMEOUT, "contributions: another thread is at them");
+               : sl_fail(why, SL_ERR_TIMEOUT, "contributions: another thread is changing them");
 }
 
 static struct sl_client_contribution *remembered(struct sl_client *client, const char *name)
@@ -65,7 +65,8 @@ static sl_err name_check(const char *what, const char *name, struct sl_error *wh
     size_t length = name == NULL ? 0 : strnlen(name, NAME_BYTES_MAX + 1);
     return length >= 1 && length <= NAME_BYTES_MAX
                ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "%s: a name of 1 to %u bytes", what, NAME_BYTES_MAX);
+               : sl_fail(why, SL_ERR_INVALID, "%s: the name must have 1 to %u bytes", what,
+                         NAME_BYTES_MAX);
 }
 
 static sl_err contribute_ask(struct sl_client *client, const char *name, uint64_t length_bytes,

@@ -164,7 +164,7 @@ static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_err
         return err;
     }
     if (sl_client_life(draft->client) != draft->at->number) {
-        return sl_fail(why, SL_ERR_STALE, "draft: the node was started anew");
+        return sl_fail(why, SL_ERR_STALE, "draft: the node was restarted");
     }
     /* 0 bytes: the pin does not count towards the limit of pinned bytes. */
     err = sl_pins_take_grant(draft->at->pins, draft->at->view, (sl_ref)draft->ref,
@@ -175,7 +175,7 @@ static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_err
         return sl_client_cut_fail(draft->client, why);
     }
     return err == SL_OK          ? SL_OK
-           : err == SL_ERR_STALE ? sl_fail(why, err, "draft: its time is over")
+           : err == SL_ERR_STALE ? sl_fail(why, err, "draft: its time to live has passed")
                                  : sl_fail(why, err, "draft: no pin is left, see client_pins_max");
 }
 
@@ -246,7 +246,7 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
             bool hashed = !device && sl_draft_bytes_copy(draft, piece);
             err = sl_draft_bytes_note(draft, piece->offset_bytes,
                                       piece->offset_bytes + piece->length_bytes, hashed);
-            err = err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of what was written");
+            err = err == SL_OK ? SL_OK : sl_fail(why, err, "draft: a list of written ranges");
         }
     }
     if (err == SL_OK && sl_attachment_is_cut(draft->at)) {

@@ -15,8 +15,8 @@
 #define TEXT_NO_HANDLE                                                                           \
     "made without a shareable handle, as vLLM's sleep mode does: switch that off, or create it " \
     "with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR"
-#define TEXT_FABRIC                                                                                \
-    "has a fabric handle alone, which is not there yet: create it with POSIX descriptors, or set " \
+#define TEXT_FABRIC                                                                                   \
+    "has only a fabric handle, which is not supported yet: create it with POSIX descriptors, or set " \
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"
 #define TEXT_POOL                                                              \
     "of a stream-ordered pool (cudaMallocAsync), which cannot be shared: set " \
@@ -244,7 +244,7 @@ sl_err sl_engine_row_find(uint64_t address, uint64_t length_bytes, struct sl_eng
         row.life_last = life_of(visit.driver, end - 1);
         if (row.life_first == 0 || row.life_last == 0) {
             err = sl_fail(why, SL_ERR_DEVICE,
-                          "device memory: 0x%" PRIx64 " cannot be told from what comes after it",
+                          "device memory: 0x%" PRIx64 " cannot be distinguished from later memory",
                           address);
         }
     }
@@ -270,7 +270,7 @@ static sl_err lives_check(const struct visit *visit, const struct sl_engine_row 
     }
     return sl_fail(why, SL_ERR_STALE,
                    "device memory at 0x%" PRIx64
-                   " was unmapped or made anew since the engine registered "
+                   " was unmapped or allocated again since the engine registered "
                    "it (sleep mode?): end the registration before, register after it",
                    row->address);
 }

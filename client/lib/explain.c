@@ -49,7 +49,7 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
     call.msg.body.explain.keys.count = count;
     err = sl_client_ask(client, &call, why);
     if (err == SL_OK && !asked.answered) {
-        err = sl_fail(why, SL_ERR_PROTOCOL, "explain: the registrar answered another count");
+        err = sl_fail(why, SL_ERR_PROTOCOL, "explain: the registrar answered with another count");
     }
     return err;
 }

@@ -199,8 +199,8 @@ static sl_err gpu_enter(struct gpu *gpu, struct sl_error *why)
     }
     if (gpu->stuck && !gpu_pipe_ended(gpu, 0)) {
         err = sl_fail(why, SL_ERR_DEVICE,
-                      "device cuda: GPU %d is not used: copies that had to end earlier are on "
-                      "their way",
+                      "device cuda: GPU %d is not used: copies that missed their deadline are "
+                      "in flight",
                       gpu->number);
     }
     if (err == SL_OK) {
@@ -232,7 +232,7 @@ static bool lock_until(pthread_mutex_t *lock, uint64_t deadline_ns)
 static sl_err gpu_begin(struct gpu *gpu, uint64_t deadline_ns, struct sl_error *why)
 {
     if (!lock_until(&gpu->lock, deadline_ns)) {
-        return sl_fail(why, SL_ERR_TIMEOUT, "device cuda: other copies of GPU %d are on their way",
+        return sl_fail(why, SL_ERR_TIMEOUT, "device cuda: other copies of GPU %d are in flight",
                        gpu->number);
     }
     sl_err err = gpu_enter(gpu, why);
@@ -253,10 +253,11 @@ static sl_err event_wait(struct gpu *gpu, void *event, uint64_t deadline_ns, str
     }
     pthread_mutex_unlock(&gpu->lock);
     sl_cu_result result = sl_cuda_event_wait(&sl_gpu_driver, event, deadline_ns);
-    err = result == SL_CU_NOT_READY
-              ? sl_fail(why, SL_ERR_TIMEOUT,
-                        "device cuda: the engine's event %p was not over by the deadline", event)
-              : gpu_failed(why, result, "ask for the engine's event");
+    err =
+        result == SL_CU_NOT_READY
+            ? sl_fail(why, SL_ERR_TIMEOUT,
+                      "device cuda: the engine's event %p did not complete by the deadline", event)
+            : gpu_failed(why, result, "ask for the engine's event");
     sl_err left = gpu_failed(err == SL_OK ? why : NULL, sl_gpu_driver.context_pop(&before),
                              "give the context back");
     return err == SL_OK ? left : err;

@@ -142,7 +142,8 @@ static sl_err batch_call(struct sl_client *client, struct sl_client_call *call,
     call->context = answers;
     sl_err err = sl_client_call(client, call, why);
     if (err == SL_OK && answers->short_one) {
-        err = sl_fail(why, SL_ERR_PROTOCOL, "the coordinator answered another number of codes");
+        err =
+            sl_fail(why, SL_ERR_PROTOCOL, "the coordinator answered with another number of codes");
     }
     return err;
 }

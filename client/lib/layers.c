@@ -46,9 +46,10 @@ sl_err sl_op_layers_make(struct sl_op *op, const struct sl_op_request *request,
     for (uint32_t pool = 0; pool < engine->pool_count; pool++) {
         uint32_t have = pool_layers(engine, pool);
         if (request->layer_ends == NULL && (have == 0 || have % layers->count != 0)) {
-            return sl_fail(why, SL_ERR_INVALID,
-                           "op: the %u layers of pool %s do not go evenly into %u: say layer_ends",
-                           have, engine->pool_names[pool], layers->count);
+            return sl_fail(
+                why, SL_ERR_INVALID,
+                "op: the %u layers of pool %s do not divide evenly by %u: set layer_ends", have,
+                engine->pool_names[pool], layers->count);
         }
         for (uint32_t i = 0; i < layers->count; i++) {
             uint32_t at = i * engine->pool_count + pool;
@@ -62,7 +63,8 @@ sl_err sl_op_layers_make(struct sl_op *op, const struct sl_op_request *request,
 static sl_err layer_check(const struct sl_op *op, uint32_t layer, bool store, struct sl_error *why)
 {
     if (op->layers.count == 0 || op->store != store) {
-        return sl_fail(why, SL_ERR_INVALID, "the op is no %s by layers", store ? "store" : "load");
+        return sl_fail(why, SL_ERR_INVALID, "the op is not a %s by layers",
+                       store ? "store" : "load");
     }
     return layer < op->layers.count
                ? SL_OK
@@ -120,8 +122,8 @@ sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why)
     pthread_mutex_unlock(&client->lock);
     if (layer != next) {
         return layer < next
-                   ? sl_fail(why, SL_ERR_EXISTS, "layer %u was ready before", layer)
-                   : sl_fail(why, SL_ERR_INVALID, "layer %u: layer %u comes first", layer, next);
+                   ? sl_fail(why, SL_ERR_EXISTS, "layer %u was reported before", layer)
+                   : sl_fail(why, SL_ERR_INVALID, "layer %u: report layer %u first", layer, next);
     }
     return layers_tell(op, layer + 1, why);
 }
@@ -202,7 +204,7 @@ sl_err sl_op_layer_wait(struct sl_op *op, uint32_t layer, uint64_t timeout_ns,
             return SL_OK;
         }
         if (now_ns >= until_ns && until_ns < op->call.deadline_ns) {
-            return sl_fail(why, SL_ERR_TIMEOUT, "layer %u is not in", layer);
+            return sl_fail(why, SL_ERR_TIMEOUT, "layer %u is not loaded yet", layer);
         }
         err = now_ns < until_ns ? layer_ask(op, layer, until_ns, NULL) : SL_ERR_TIMEOUT;
         /* Not found: a restarted coordinator has not seen the LOAD yet. */
@@ -319,7 +321,7 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
         err = rank_ask(engine, true, what, until_ns, &in, why);
     }
     if (err == SL_OK && in.layers < what->layers) {
-        err = sl_fail(why, SL_ERR_PROTOCOL, "%u layers are in, %u were waited for", in.layers,
+        err = sl_fail(why, SL_ERR_PROTOCOL, "%u layers are loaded, %u were awaited", in.layers,
                       what->layers);
     }
     if (err == SL_OK) {

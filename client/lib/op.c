@@ -474,7 +474,7 @@ void sl_op_settle(struct sl_op *op)
         op->result.why = op->call.why;
         if (op->impossible && op->result.code == SL_OK) {
             op->result.code = sl_fail(&op->result.why, SL_ERR_PROTOCOL,
-                                      "the answer names more blocks than were asked for");
+                                      "the answer names more blocks than were requested");
         }
         if (op->cancelled &&
             (op->result.code == SL_ERR_TIMEOUT || op->result.code == SL_ERR_UNREACHABLE)) {
@@ -525,7 +525,7 @@ sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *
 {
     struct sl_op_result result;
     if (!op->store || op->handover_id == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "the op is no prefill's side of a hand-over");
+        return sl_fail(why, SL_ERR_INVALID, "the op is not the prefill side of a hand-over");
     }
     if (sl_op_poll(op, &result) != SL_OK) {
         return sl_fail(why, SL_ERR_BUSY, "the hand-over is not committed yet");
@@ -580,11 +580,11 @@ sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns
                                   .answered = ticket_answered,
                                   .context = &ticket};
     if (op->store || op->handover_id == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "the op is no decode's side of a hand-over");
+        return sl_fail(why, SL_ERR_INVALID, "the op is not the decode side of a hand-over");
     }
     struct sl_op_result result;
     if (sl_op_poll(op, &result) == SL_ERR_BUSY && op_unsent(op)) {
-        return sl_fail(why, SL_ERR_BUSY, "the op is on its way to the coordinator");
+        return sl_fail(why, SL_ERR_BUSY, "the op is being sent to the coordinator");
     }
     call.msg.type = SL_MSG_TICKET;
     call.msg.op_id = op->result.op_id;

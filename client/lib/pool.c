@@ -170,7 +170,7 @@ static sl_err peer_map(struct sl_pool *pool, const struct pool_state *state, uin
     sl_err err = sl_descriptors_fetch_file(&holder, pool->memory.fd, state->inode, deadline_ns,
                                            &pool->fd, why);
     if (err == SL_ERR_NOT_FOUND) {
-        return sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u has it no more",
+        return sl_fail(why, SL_ERR_PEER_DIED, "pool %s/%u/%s: process %u no longer has it",
                        pool->deployment, pool->rank, pool->name, holder.pid);
     }
     if (err == SL_OK && pool->memory.kind == SL_POOL_MEMORY_FD) {
@@ -332,11 +332,11 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     static const unsigned char no_gpu[sizeof memory->gpu];
     const struct sl_pool_memory *told = memory != NULL ? memory : &pool->memory;
     if (!pool->owner) {
-        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s: others made it", pool->deployment,
-                       pool->rank, pool->name);
+        return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s: another process made it",
+                       pool->deployment, pool->rank, pool->name);
     }
     if (told->kind != SL_POOL_MEMORY_CUDA_IPC && told->fd < 0) {
-        return sl_fail(why, SL_ERR_INVALID, "pool memory: descriptor %d is none", told->fd);
+        return sl_fail(why, SL_ERR_INVALID, "pool memory: descriptor %d is not valid", told->fd);
     }
     uint64_t inode = 0;
     if (told->kind == SL_POOL_MEMORY_FD) {

@@ -661,7 +661,7 @@ sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *va
     sl_err code = SL_OK;
     sl_err err = sl_put_batch(client, &key, &buffer, 1, &code, timeout_ns, &reason);
     if (err == SL_OK && code == SL_ERR_BUSY) {
-        err = sl_fail(&reason, code, "another writer is at this key");
+        err = sl_fail(&reason, code, "another writer has this key");
     } else if (err == SL_OK && code == SL_ERR_NO_SPACE) {
         err = sl_fail(&reason, code, "no room for %" PRIu64 " bytes within the deadline",
                       length_bytes);

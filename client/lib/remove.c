@@ -96,13 +96,13 @@ sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t ti
     sl_err err = sl_remove_batch(client, &key, 1, &code, timeout_ns, why);
     if (err == SL_OK && code == SL_ERR_DISK_AWAY) {
         return sl_fail(why, code,
-                       "removed from memory; a disk is away, and hears of it when it is back "
+                       "removed from memory; an absent disk applies it when it returns "
                        "(sluicectl tiers)");
     }
     if (err == SL_OK && code == SL_ERR_NO_SPACE) {
         return sl_fail(why, code,
-                       "remove: no room to note it: the file system of a disk is full (sluicectl "
-                       "tiers), or the index is; ask again when there is room");
+                       "remove: no room to record it: the file system of a disk is full (sluicectl "
+                       "tiers), or the index is; repeat it when there is room");
     }
     return err != SL_OK || code == SL_OK ? err
                                          : sl_fail(why, code, "remove: %s", sl_err_text(code));

@@ -18,7 +18,7 @@ static void supervisor_died(void *context, struct sl_proc_id proc)
     gauge_set(process, sl_clock_wall_ns() / SL_NS_PER_MS);
     process->supervisor_look_ns = 0;
     sl_log_write(process->env.log, SL_LOG_WARN, 0,
-                 "the supervisor (process %" PRIu32 ") is gone: nobody restarts what ends, until "
+                 "the supervisor (process %" PRIu32 ") is gone: no process is restarted until "
                  "sluice-node start takes over",
                  proc.pid);
 }

@@ -138,7 +138,7 @@ static sl_err peers_check(const struct sl_config *config, const char *node, stru
             twice = strcmp(peers[i].name, peer.name) == 0;
         }
         if (twice) {
-            return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", peer.name);
+            return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is listed twice", peer.name);
         }
         if (is_own) {
             own = true; /* one list may serve all nodes */
@@ -213,8 +213,7 @@ static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *fabric = sl_config_text(config, SL_SET_fabric);
     if (strcmp(fabric, "off") == 0 && sl_cluster_wanted(config)) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "cluster_listen and peers need something that carries bytes: set fabric");
+        return sl_fail(why, SL_ERR_CONFIG, "cluster_listen and peers need a fabric: set fabric");
     }
     if (strcmp(fabric, "verbs") == 0) {
         SL_AUTO(free) struct sl_nic_plan *plan = calloc(1, sizeof(*plan));

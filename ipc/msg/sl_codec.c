@@ -359,7 +359,7 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
      */
     bool refuses = info == NULL && SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
     if ((info == NULL && !refuses) || msg->type >= SL_MSG_LOCAL_MIN) {
-        return sl_fail(why, SL_ERR_INVALID, "message type %u (%s) does not travel", msg->type,
+        return sl_fail(why, SL_ERR_INVALID, "message type %u (%s) is never sent", msg->type,
                        sl_msg_name(msg->type));
     }
     const struct sl_field_place place = {.message = refuses ? "refusal" : info->name, .why = why};

@@ -259,7 +259,7 @@ sl_err sl_zmq_context_open(void **out, struct sl_error *why)
     int failed = context_try();
     if (failed != 0) {
         return sl_fail(why, SL_ERR_LIMIT,
-                       "ZeroMQ wants %u descriptors and %u threads, this process gets no more: %s",
+                       "ZeroMQ needs %u descriptors and %u threads, this process gets no more: %s",
                        CONTEXT_DESCRIPTORS, CONTEXT_THREADS, zmq_strerror(failed));
     }
     *out = zmq_ctx_new();

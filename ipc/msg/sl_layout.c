@@ -22,7 +22,7 @@ static sl_err region_check(const struct sl_body_engine_get_reply *body, uint64_t
     uint64_t span_bytes =
         sl_runs_span(region->piece_bytes, region->fragment_bytes, region->fragment_stride_bytes);
     if (!pooled || region->rank >= body->world) {
-        return refuse(why, number, pooled ? "rank: not below world" : "pool: there is none");
+        return refuse(why, number, pooled ? "rank: not below world" : "pool: no such pool");
     }
     if (part_count > PARTS_MAX || region->part >= SL_MAX(part_count, UINT64_C(1))) {
         return sl_fail(why, SL_ERR_INVALID,
@@ -31,19 +31,20 @@ static sl_err region_check(const struct sl_body_engine_get_reply *body, uint64_t
     }
     if (region->block_stride_bytes < region->piece_bytes ||
         region->block_stride_bytes > (uint64_t)INT64_MAX) {
-        return refuse(why, number, "block_stride_bytes: less than piece_bytes, or no memory's");
+        return refuse(why, number,
+                      "block_stride_bytes: less than piece_bytes, or beyond any memory");
     }
     if (span_bytes == 0 || span_bytes > region->block_stride_bytes ||
         (region->fragment_bytes == 0 && region->fragment_stride_bytes != 0)) {
         return refuse(why, number,
-                      "fragment_bytes: such runs make no piece_bytes, overlap by "
-                      "fragment_stride_bytes, or pass the block's stride");
+                      "fragment_bytes: does not divide piece_bytes, or runs overlap by "
+                      "fragment_stride_bytes or exceed the block's stride");
     }
     if (region->block_count == 0 ||
         __builtin_mul_overflow(region->block_count - 1, region->block_stride_bytes, &reach_bytes) ||
         __builtin_add_overflow(reach_bytes, span_bytes, &reach_bytes) ||
         reach_bytes > region->length_bytes) {
-        return refuse(why, number, "length_bytes: (block_count - 1) * stride + piece is more");
+        return refuse(why, number, "length_bytes: less than (block_count - 1) * stride + piece");
     }
     if (__builtin_add_overflow(region->offset_bytes, region->length_bytes, &end_bytes) ||
         end_bytes > (uint64_t)INT64_MAX) {

@@ -67,7 +67,7 @@ const struct sl_shape *sl_shape_envelope(void)
         FIELD(U64, reply_to, 0, UINT64_MAX, "seq of the request answered")
         FIELD(U64, budget_ns, 0, UINT64_MAX, "time left; always in the 9-byte form")
         FIELD(U64, code, 0, SL_ERR_COUNT - 1, "sl_err of a reply")
-        FIELD(TEXT, text, 0, SL_MSG_TEXT_BYTES_MAX, "of a reply: why")
+        FIELD(TEXT, text, 0, SL_MSG_TEXT_BYTES_MAX, "of a reply: reason")
     };
     /* clang-format on */
     static const struct sl_shape shape = {"envelope", fields, SL_COUNT(fields), sizeof(here)};

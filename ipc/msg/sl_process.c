@@ -51,7 +51,7 @@ static void judge(struct sl_process *process, sl_err result, const char *what, u
         return;
     }
     enum sl_log_level level = sl_err_class(result) == SL_CLASS_ANSWER ? SL_LOG_DEBUG : SL_LOG_WARN;
-    sl_log_write(process->env.log, level, trace_id, "%s: %s, the actor goes on", what,
+    sl_log_write(process->env.log, level, trace_id, "%s: %s, the actor continues", what,
                  sl_err_text(result));
 }
 
@@ -400,8 +400,8 @@ static sl_err open_log(struct sl_process *process, struct sl_error *why)
                          sl_log_open(&options, &process->env.log, why) != SL_OK)) {
         options.path = NULL; /* an actor works without its file */
         err = sl_log_open(&options, &process->env.log, NULL);
-        sl_log_write(process->env.log, SL_LOG_WARN, 0, "%s: what follows goes to standard error",
-                     why->text);
+        sl_log_write(process->env.log, SL_LOG_WARN, 0,
+                     "%s: further lines are written to standard error", why->text);
     }
     place_hold(process->paths.log_dir);
     return err;
@@ -495,10 +495,11 @@ static void take_priority(struct sl_process *process)
     struct sl_error why = {0};
     uint32_t levels = (uint32_t)sl_config_u64(process->config, SL_SET_priority);
     if (sl_priority_raise(levels, &why) != SL_OK) {
-        sl_log_write(process->env.log, SL_LOG_INFO, 0,
-                     "not all priority over other processes: %s (CAP_SYS_NICE or RLIMIT_NICE "
-                     "allows it)",
-                     why.text);
+        sl_log_write(
+            process->env.log, SL_LOG_INFO, 0,
+            "priority over other processes is not fully set: %s (CAP_SYS_NICE or RLIMIT_NICE "
+            "allows it)",
+            why.text);
     }
 }
 

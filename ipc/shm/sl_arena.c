@@ -119,7 +119,7 @@ static sl_err arena_adopt(struct sl_arena *arena, uint32_t id, struct sl_error *
     uint64_t chunk_bytes = arena->own->chunk_bytes;
     uint32_t found_id = arena->own->id;
     if (found_id != id) {
-        return sl_fail(why, SL_ERR_CORRUPT, "arena.%u says it is arena %u", id, found_id);
+        return sl_fail(why, SL_ERR_CORRUPT, "arena.%u has the header of arena %u", id, found_id);
     }
     if (chunk_bytes == 0 || chunk_bytes % SL_PAGE_BYTES != 0 || chunk_bytes > SL_GIB ||
         arena->segment.data_bytes % SL_PAGE_BYTES != 0) {

@@ -142,7 +142,7 @@ static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
-                                                    : sl_fail_os(why, errno, "lock a pin segment");
+                                                    : sl_fail_os(why, errno, "lock a pin file");
 }
 
 /* Removes what an earlier life of this actor left under our name. */
@@ -151,8 +151,7 @@ static sl_err pins_remove_dead(const char *directory, const char *name, struct s
     SL_AUTO(close) int fd = -1;
     sl_err err = sl_segment_descriptor(directory, name, false, &fd, why);
     if (err == SL_OK && is_locked(fd)) {
-        return sl_fail(why, SL_ERR_EXISTS, "pin segment '%s' belongs to a process that lives",
-                       name);
+        return sl_fail(why, SL_ERR_EXISTS, "pin file '%s' belongs to a living process", name);
     }
     err = err == SL_ERR_NOT_FOUND ? err : sl_segment_remove(directory, name, why);
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
@@ -190,7 +189,7 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
 static sl_err pins_check_options(const struct sl_pins_options *options, struct sl_error *why)
 {
     if (strlen(options->name) + sizeof("pins.") > SL_PINS_NAME_BYTES) {
-        return sl_fail(why, SL_ERR_INVALID, "name '%.32s...' of a pin segment is too long",
+        return sl_fail(why, SL_ERR_INVALID, "name '%.32s...' of a pin file is too long",
                        options->name);
     }
     if (options->slot_count == 0 || options->slot_count > PINS_SLOTS_MAX) {
@@ -508,7 +507,7 @@ static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struc
         (view->access_count & (view->access_count - 1)) != 0 ||
         pins_data_bytes(view->slot_count, view->access_count) > view->segment.data_bytes) {
         return sl_fail(why, SL_ERR_CORRUPT,
-                       "pin segment '%s': %u slots and %u accesses in %" PRIu64 " bytes", name,
+                       "pin file '%s': %u slots and %u accesses in %" PRIu64 " bytes", name,
                        view->slot_count, view->access_count, view->segment.data_bytes);
     }
     view->slots = (_Atomic uint64_t *)(void *)view->segment.data;
@@ -522,7 +521,7 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
 {
     struct sl_pins_view *view = calloc(1, sizeof(*view));
     if (view == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "view of pin segment '%s'", name);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "view of pin file '%s'", name);
     }
     view->segment.fd = -1;
     struct sl_segment_want want = {.directory = shm_dir, .name = name, .kind = SL_SEGMENT_PINS};

@@ -54,7 +54,7 @@ static sl_err measure(void *object, struct sl_error *why)
     uint64_t lines = (seen->segment.data_bytes - SL_PAGE_BYTES) / sizeof(struct line) / HALVES;
     if (seen->segment.data_bytes <= SL_PAGE_BYTES || lines == 0 || (lines & (lines - 1)) != 0 ||
         SL_PAGE_BYTES + HALVES * lines * sizeof(struct line) != seen->segment.data_bytes) {
-        return sl_fail(why, SL_ERR_CORRUPT, "the filter of keys has no size of a filter");
+        return sl_fail(why, SL_ERR_CORRUPT, "the filter of keys has an invalid size");
     }
     seen->line_mask = lines - 1;
     return SL_OK;

@@ -101,11 +101,11 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
         header->data_offset_bytes % SEGMENT_HUGE_BYTES == 0 ? SEGMENT_HUGE_BYTES : SL_PAGE_BYTES;
     struct stat file;
     if (fstat(segment->fd, &file) != 0) {
-        return sl_fail_os(why, errno, "stat segment '%s'", name);
+        return sl_fail_os(why, errno, "stat shm file '%s'", name);
     }
     void *at = segment_map_at(segment->fd, file_bytes, segment->writable, align_bytes);
     if (at == MAP_FAILED) {
-        return sl_fail_os(why, errno, "map segment '%s' of %" PRIu64 " bytes", name, file_bytes);
+        return sl_fail_os(why, errno, "map shm file '%s' of %" PRIu64 " bytes", name, file_bytes);
     }
     segment->device = file.st_dev;
     segment->inode = file.st_ino;
@@ -154,7 +154,7 @@ static sl_err segment_publish(int directory, int fd, const char *temporary, cons
     int failed = temporary[0] != '\0' ? linkat(directory, temporary, directory, name, 0)
                                       : linkat(AT_FDCWD, self, directory, name, AT_SYMLINK_FOLLOW);
     if (failed != 0) {
-        return sl_fail_os(why, errno, "name segment '%s'", name);
+        return sl_fail_os(why, errno, "name shm file '%s'", name);
     }
     return SL_OK;
 }
@@ -166,19 +166,19 @@ static sl_err segment_write_header(int fd, const struct segment_header *header, 
     unsigned char page[SL_PAGE_BYTES] = {0};
     memcpy(page, header, sizeof(*header));
     if (fchmod(fd, 0600) != 0) {
-        return sl_fail_os(why, errno, "set mode of segment '%s'", name);
+        return sl_fail_os(why, errno, "set mode of shm file '%s'", name);
     }
     off_t file_bytes = (off_t)(header->data_offset_bytes + header->data_bytes);
     if (sl_file_resize(fd, (uint64_t)file_bytes) != 0) {
-        return sl_fail_os(why, errno, "size segment '%s' to %" PRId64 " bytes", name,
+        return sl_fail_os(why, errno, "size shm file '%s' to %" PRId64 " bytes", name,
                           (int64_t)file_bytes);
     }
     ssize_t wrote = pwrite(fd, page, sizeof(page), 0);
     if (wrote < 0) {
-        return sl_fail_os(why, errno, "write header of segment '%s'", name);
+        return sl_fail_os(why, errno, "write header of shm file '%s'", name);
     }
     if (wrote != (ssize_t)sizeof(page)) {
-        return sl_fail(why, SL_ERR_NO_SPACE, "header of segment '%s': %zd of %zu bytes written",
+        return sl_fail(why, SL_ERR_NO_SPACE, "header of shm file '%s': %zd of %zu bytes written",
                        name, wrote, sizeof(page));
     }
     return SL_OK;
@@ -193,14 +193,15 @@ static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_e
 {
     uint64_t align = segment_align(want);
     if (want->name[0] == '\0' || strchr(want->name, '/') != NULL || strlen(want->name) > 250) {
-        return sl_fail(why, SL_ERR_INVALID, "segment name '%.64s' is not a file name", want->name);
+        return sl_fail(why, SL_ERR_INVALID, "name '%.64s' of an shm file is not a file name",
+                       want->name);
     }
     if (align < SL_PAGE_BYTES || align > SEGMENT_HUGE_BYTES || (align & (align - 1)) != 0) {
-        return sl_fail(why, SL_ERR_INVALID, "segment '%s': alignment %" PRIu64 " bytes", want->name,
-                       align);
+        return sl_fail(why, SL_ERR_INVALID, "shm file '%s': alignment %" PRIu64 " bytes",
+                       want->name, align);
     }
     if (want->data_bytes == 0 || want->data_bytes > (uint64_t)INT64_MAX / 2) {
-        return sl_fail(why, SL_ERR_INVALID, "segment '%s': size %" PRIu64 " bytes", want->name,
+        return sl_fail(why, SL_ERR_INVALID, "shm file '%s': size %" PRIu64 " bytes", want->name,
                        want->data_bytes);
     }
     return SL_OK;
@@ -240,7 +241,7 @@ static sl_err segment_fill(int directory, const struct sl_segment_want *want,
     sl_err err = SL_OK;
     segment->fd = segment_make_file(directory, want->name, temporary);
     if (segment->fd < 0) {
-        return sl_fail_os(why, errno, "create segment '%s/%s'", want->directory, want->name);
+        return sl_fail_os(why, errno, "create shm file '%s/%s'", want->directory, want->name);
     }
     err = segment_write_header(segment->fd, header, want->name, why);
     if (err == SL_OK) {
@@ -345,14 +346,14 @@ static sl_err segment_check_header(const struct segment_header *header,
 {
     char boot_id[SL_BOOT_ID_BYTES];
     if (header->magic != SL_SEGMENT_MAGIC) {
-        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': magic %016" PRIx64, want->name,
+        return sl_fail(why, SL_ERR_FOREIGN, "shm file '%s': magic %016" PRIx64, want->name,
                        header->magic);
     }
     if (header->format != SL_SEGMENT_FORMAT) {
         return segment_check_version(header, want->name, want->kind, why);
     }
     if (header->kind != (uint32_t)want->kind) {
-        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': kind %u instead of %u", want->name,
+        return sl_fail(why, SL_ERR_FOREIGN, "shm file '%s': kind %u instead of %u", want->name,
                        header->kind, (unsigned)want->kind);
     }
     sl_err err = sl_boot_id(boot_id, why);
@@ -360,7 +361,7 @@ static sl_err segment_check_header(const struct segment_header *header,
         return err;
     }
     if (memcmp(header->boot_id, boot_id, sizeof(boot_id)) != 0) {
-        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s': made under boot %.36s, this is %.36s",
+        return sl_fail(why, SL_ERR_FOREIGN, "shm file '%s': made under boot %.36s, this is %.36s",
                        want->name, header->boot_id, boot_id);
     }
     err = segment_check_version(header, want->name, want->kind, why);
@@ -376,13 +377,13 @@ static sl_err segment_check_header(const struct segment_header *header,
     if (!offset_good || header->data_bytes == 0 || header->data_bytes > file_bytes ||
         header->data_offset_bytes != file_bytes - header->data_bytes) {
         return sl_fail(why, SL_ERR_CORRUPT,
-                       "segment '%s': data of %" PRIu64 " bytes at %" PRIu64
+                       "shm file '%s': data of %" PRIu64 " bytes at %" PRIu64
                        " in a file of %" PRIu64 " bytes",
                        want->name, header->data_bytes, header->data_offset_bytes, file_bytes);
     }
     if (want->data_bytes != 0 && want->data_bytes != header->data_bytes) {
         return sl_fail(why, SL_ERR_CORRUPT,
-                       "segment '%s': data of %" PRIu64 " bytes instead of %" PRIu64, want->name,
+                       "shm file '%s': data of %" PRIu64 " bytes instead of %" PRIu64, want->name,
                        header->data_bytes, want->data_bytes);
     }
     return SL_OK;
@@ -393,23 +394,23 @@ static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
 {
     struct stat file;
     if (fstat(fd, &file) != 0) {
-        return sl_fail_os(why, errno, "stat segment '%s'", want->name);
+        return sl_fail_os(why, errno, "stat shm file '%s'", want->name);
     }
     if (!S_ISREG(file.st_mode)) {
-        return sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is not a file", want->name);
+        return sl_fail(why, SL_ERR_FOREIGN, "shm file '%s' is not a file", want->name);
     }
     if (file.st_uid != geteuid() || (file.st_mode & 077) != 0) {
         return sl_fail(why, SL_ERR_FOREIGN,
-                       "segment '%s': owner uid %u, mode %03o; expected uid %u, mode 600",
+                       "shm file '%s': owner uid %u, mode %03o; expected uid %u, mode 600",
                        want->name, (unsigned)file.st_uid, (unsigned)(file.st_mode & 0777),
                        (unsigned)geteuid());
     }
     ssize_t got = pread(fd, header, sizeof(*header), 0);
     if (got < 0) {
-        return sl_fail_os(why, errno, "read header of segment '%s'", want->name);
+        return sl_fail_os(why, errno, "read header of shm file '%s'", want->name);
     }
     if (got != (ssize_t)sizeof(*header) || file.st_size < (off_t)SL_PAGE_BYTES) {
-        return sl_fail(why, SL_ERR_CORRUPT, "segment '%s' has %" PRId64 " bytes: no header",
+        return sl_fail(why, SL_ERR_CORRUPT, "shm file '%s' has %" PRId64 " bytes: no header",
                        want->name, (int64_t)file.st_size);
     }
     return segment_check_header(header, want, &file, why);
@@ -426,8 +427,8 @@ sl_err sl_segment_descriptor(const char *directory, const char *name, bool writa
     /* O_NONBLOCK: a fifo of this name must not hang the opener; files do not care. */
     *fd = openat(at, name, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (*fd < 0) {
-        return errno == ELOOP ? sl_fail(why, SL_ERR_FOREIGN, "segment '%s' is a link", name)
-                              : sl_fail_os(why, errno, "open segment '%s/%s'", directory, name);
+        return errno == ELOOP ? sl_fail(why, SL_ERR_FOREIGN, "shm file '%s' is a link", name)
+                              : sl_fail_os(why, errno, "open shm file '%s/%s'", directory, name);
     }
     return SL_OK;
 }
@@ -583,7 +584,7 @@ bool sl_segment_file_is_short(const char *directory, const char *name, struct sl
                     (is_ours && (header.data_bytes > file_bytes ||
                                  header.data_offset_bytes > file_bytes - header.data_bytes));
     if (is_short) {
-        (void)sl_fail(why, SL_ERR_CORRUPT, "segment '%s' was cut short to %" PRIu64 " bytes", name,
+        (void)sl_fail(why, SL_ERR_CORRUPT, "shm file '%s' was cut short to %" PRIu64 " bytes", name,
                       file_bytes);
     }
     return is_short;
@@ -594,7 +595,7 @@ bool sl_segment_file_is_lost(const char *directory, const char *name, struct sl_
     char path[PATH_MAX];
     (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
     return access(path, F_OK) != 0 && errno == ENOENT
-               ? sl_fail(why, SL_ERR_CORRUPT, "segment '%s' was removed", name) != SL_OK
+               ? sl_fail(why, SL_ERR_CORRUPT, "shm file '%s' was removed", name) != SL_OK
                : sl_segment_file_is_short(directory, name, why);
 }
 
@@ -634,7 +635,7 @@ sl_err sl_segment_remove(const char *directory, const char *name, struct sl_erro
         return err;
     }
     if (unlinkat(at, name, 0) != 0) {
-        return sl_fail_os(why, errno, "remove segment '%s/%s'", directory, name);
+        return sl_fail_os(why, errno, "remove shm file '%s/%s'", directory, name);
     }
     return SL_OK;
 }
@@ -684,7 +685,7 @@ static sl_err segment_allocate(const struct sl_segment *segment, const struct se
     if (os_code == ENOMEM || os_code == ENOSPC) {
         return segment_no_room(length_bytes, why);
     }
-    return sl_fail_os(why, os_code, "allocate %" PRIu64 " bytes of a segment", length_bytes);
+    return sl_fail_os(why, os_code, "allocate %" PRIu64 " bytes of an shm file", length_bytes);
 }
 
 sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
@@ -721,7 +722,7 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     case ENOSYS:
         return segment_allocate(segment, &range, why);
     default:
-        return sl_fail_os(why, os_code, "populate %" PRIu64 " bytes of a segment", length_bytes);
+        return sl_fail_os(why, os_code, "populate %" PRIu64 " bytes of an shm file", length_bytes);
     }
 }
 

@@ -172,7 +172,7 @@ class Doctor(unittest.TestCase):
              "cluster_address"),
             ("cluster_keys", ["--cluster-listen", f"127.0.0.1:{free}"], "nothing carries bytes"),
             ("cluster_keys", [*node_a], "has no keys"),
-            ("cluster_keys", [*node_a, "--cluster-keys", keys, "--peers", "b@h:1,b@h:2"], "'b' is there twice"),
+            ("cluster_keys", [*node_a, "--cluster-keys", keys, "--peers", "b@h:1,b@h:2"], "'b' is listed twice"),
             ("cluster_keys", [*node_a[:-1], "a b", "--cluster-keys", keys], "node_name"),
             ("cluster_keys", [*node_a, "--cluster-keys", self.directory + "/none"], "No such file"),
             ("cluster_keys", [*node_a, "--cluster-keys", shared], "can connect"),

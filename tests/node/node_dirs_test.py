@@ -770,7 +770,7 @@ while time.monotonic() < end:
                     self.assertEqual(pids, [node.supervisor_pid(), *(node.pid(name) for name in node.processes())])
                     os.kill(keyer := node.live_pid("keyer"), signal.SIGKILL)
                     node.wait_restarted("keyer", keyer, HANG)
-                    wait_until(lambda: said("keyer.out").count("what follows goes to standard error") == times, HANG, "its log goes on there, too")
+                    wait_until(lambda: said("keyer.out").count("further lines are written to standard error") == times, HANG, "its log goes on there, too")
                     self.whole(node)
                     if times == 1:
                         os.remove(logs)

@@ -121,7 +121,7 @@ class Supervisor(unittest.TestCase):
                 ("", ["--record", "/nowhere/x.rec"], "is not started: record: open '/nowhere/x.rec': No such file"),
                 ("", ["--record", "/dev/shm"], "is not started: record: open '/dev/shm': Is a directory"),
                 ("", ["--record", os.path.abspath(__file__)], "is not started: record: '.*' exists and is not a recording of a node"),
-                ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is there twice"),
+                ("", [*alone, "--peers", "b@h:1,b@h:2"], "is not started: .*'b' is listed twice"),
                 ("", ["--fabric", "tcp", "--cluster-listen", "127.0.0.1:9"], "cluster_keys is not set: .* has no keys"),
                 ("", ["--index-memory", "1MiB", "--index-keys", "1000000"], "is not started: .*too small for 1000000 keys"),
                 ("ulimit -f 1000", [], "is not started: .*file_size: the file for memory has 132 MiB; RLIMIT_FSIZE allows 1 MiB"),

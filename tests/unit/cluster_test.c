@@ -99,7 +99,7 @@ static const struct {
     {{"peers", "b@h:1", NULL}, NULL},
     {{"peers", " b@10.0.0.1:1 ,, c@[::1]:2,", NULL}, NULL},
     {{"peers", "a@h:1,b@h:1", NULL}, NULL}, /* itself: one list serves all nodes */
-    {{"peers", "a@h:1,b@h:1,a@h:2", NULL}, "peers: 'a' is there twice"},
+    {{"peers", "a@h:1,b@h:1,a@h:2", NULL}, "peers: 'a' is listed twice"},
     {{"peers", "b", NULL}, "peers: 'b' is not NAME@HOST:PORT"},
     {{"peers", "b@h", NULL}, "'b@h' is not NAME@HOST:PORT"},
     {{"peers", "b@h:", NULL}, "'b@h:' is not"},
@@ -119,7 +119,7 @@ static const struct {
     {{"peers", "@h:1", NULL}, "peers: '' is no name of a node"},
     {{"peers", "b/c@h:1", NULL}, "'b/c' is no name"},
     {{"peers", "0123456789012345678901234567890x@h:1", NULL}, "is no name of a node"},
-    {{"peers", "b@h:1,c@h:1,b@h:2", NULL}, "peers: 'b' is there twice"},
+    {{"peers", "b@h:1,c@h:1,b@h:2", NULL}, "peers: 'b' is listed twice"},
     {{"peers", SIXTY "b@h:1,c@h:1,d@h:1,e@h:1", NULL}, NULL},
     {{"peers", SIXTY "b@h:1,c@h:1,d@h:1,e@h:1,f@h:1", NULL}, "peers: more than 64"},
     {{"cluster_listen", "h", NULL}, "cluster_listen: 'h' is not HOST:PORT"},

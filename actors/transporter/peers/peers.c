@@ -81,7 +81,7 @@ static sl_err peer_configure(struct transporter *self, const struct sl_cluster_p
         return SL_OK; /* all nodes may share one list */
     }
     if (tr_peer_find(self, given->name) != NULL) {
-        return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is there twice", given->name);
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is listed twice", given->name);
     }
     struct tr_peer *peer = tr_peer_get(self, given->name, why);
     if (peer == NULL) {

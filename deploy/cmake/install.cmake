@@ -1,4 +1,4 @@
-# What `cmake --install build/release` puts where (GNUInstallDirs): programs, libsluice with its header, its pkg-config file and
+# Files of `cmake --install build/release` (GNUInstallDirs): programs, libsluice with its header, its pkg-config file and
 # its CMake package, systemd units. The Python packages are not part of it: deploy/wheel makes them.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -8,13 +8,13 @@ set(programs sluice-registrar sluice-keyer sluice-swapper sluice-transporter slu
 install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(PROGRAMS deploy/sluice-node DESTINATION ${CMAKE_INSTALL_BINDIR})
 
-# libsluice: sluice.h, and the two headers below it that it includes by their places here.
+# libsluice: sluice.h, and the two headers that it includes, in their folders.
 install(TARGETS sluice LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES client/include/sluice.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice)
 install(FILES runtime/base/sl_base.h runtime/base/sl_error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/sluice/runtime/base)
 
 set(generated ${CMAKE_BINARY_DIR}/install)
-file(RELATIVE_PATH prefix_from_pc /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # wherever the tree is moved to
+file(RELATIVE_PATH prefix_from_pc /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix) # so that the tree can be moved
 configure_file(deploy/cmake/sluice.pc.in ${generated}/sluice.pc @ONLY)
 install(FILES ${generated}/sluice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
@@ -32,7 +32,7 @@ foreach(unit ${units})
     string(REPLACE "/usr/lib/sluice/bin" "@sluice_bin@" text "${text}")
     file(WRITE ${generated}/units.in/${name} "${text}")
 endforeach()
-# When they are installed: --prefix may name another place than the one that was configured.
+# At install time: --prefix may differ from the configured one.
 install(CODE "
     file(GLOB units \"${generated}/units.in/*\")
     foreach(unit \${units})
@@ -41,10 +41,10 @@ install(CODE "
         configure_file(\${unit} \"${generated}/units/\${name}\" @ONLY)
     endforeach()")
 install(DIRECTORY ${generated}/units/ deploy/systemd/sluice-.service.d DESTINATION lib/systemd/system)
-# The user of the units, and the directory above those of nodes.
+# The user of the units, and the parent of the nodes' directories.
 install(FILES deploy/debian/sluice.sysusers DESTINATION lib/sysusers.d RENAME sluice.conf)
 install(FILES deploy/debian/sluice.tmpfiles DESTINATION lib/tmpfiles.d RENAME sluice.conf)
-# Its line for /dev/shm names a number that systemd-sysusers chooses later.
+# The line for /dev/shm needs the uid, which systemd-sysusers chooses later.
 install(CODE [[message(STATUS "Before the units start, as root: systemd-sysusers && systemd-tmpfiles --create, and, since any user who makes\n"
     "   that directory first keeps a node from starting:\n"
     "   echo \"d /dev/shm/sluice-$(id -u sluice) 0700 sluice sluice -\" >/etc/tmpfiles.d/sluice-shm.conf && systemd-tmpfiles --create sluice-shm.conf")]])

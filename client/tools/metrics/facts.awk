@@ -1,4 +1,4 @@
-# Makes facts.c (-v out=FILE) of the table in README.md: | `family` | type, unit | labels | kind `name` | help |.
+# Makes facts.c (-v out=FILE) from the table in README.md: | `family` | type, unit | labels | kind `name` | help |.
 # A row without a family is another series of the one above.
 BEGIN {
     FS = "|"
@@ -13,7 +13,7 @@ function trimmed(text) {
 
 /^\| (`sluice_[a-z0-9_]+`)? \| / {
     if (NF != 7 || $0 ~ /["\\]/) {
-        print FILENAME ":" FNR ": a row of another form: " $0 > "/dev/stderr"
+        print FILENAME ":" FNR ": malformed row: " $0 > "/dev/stderr"
         exit failed = 1
     }
     if (trimmed($2) != "") {
@@ -27,6 +27,6 @@ function trimmed(text) {
 }
 
 END {
-    if (failed) exit 1 # and what was written ends in the middle of the array
+    if (failed) exit 1 # the written file ends in the middle of the array
     print "};\nconst size_t metric_fact_count = sizeof(metric_facts) / sizeof(*metric_facts);" > out
 }

@@ -18,17 +18,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
-{{/* Shared memory: the arena, the index, and the small segments beside it. */}}
+{{/* Shared memory: the arena, the index, and smaller files. */}}
 {{- define "sluice.shmMiB" -}}
 {{ add (int64 .Values.memoryMiB) (int64 .Values.indexMiB) 128 }}
 {{- end }}
 
-{{/* A node does not start under less than memory, index, 256 MiB and 64 MiB a rank; 128 of these are with the shared memory. */}}
+{{/* A node needs at least memory, index, 256 MiB and 64 MiB for each rank; 128 MiB of these are counted as shared memory. */}}
 {{- define "sluice.limitMiB" -}}
 {{ add (include "sluice.shmMiB" . | int64) (max (int64 .Values.overheadMiB) (add 128 (mul 64 (int64 .Values.ranks)))) }}
 {{- end }}
 
-{{/* What the machine has for the pod: "NAME MOUNT" a line. */}}
+{{/* Directories of the machine that the pod mounts, as lines of "NAME MOUNT". */}}
 {{- define "sluice.directories" -}}
 run /run/sluice/{{ .Values.instance }}
 shm /dev/shm/sluice

@@ -1,1 +1,1 @@
-"""mooncake_master and mooncake_client: a node of Sluice in the place of Mooncake's daemons. README.md beside this file has the whole."""
+"""mooncake_master and mooncake_client: a node of Sluice in place of Mooncake's daemons. See README.md in this folder."""

@@ -1,5 +1,5 @@
-"""mooncake_client: a process that contributes memory to the node of a mooncake_master of this host, as long as it lives, and by whose
-port setup_dummy finds the node."""
+"""mooncake_client: contributes memory to the node of a mooncake_master on this host as long as it runs. setup_dummy finds the node by its
+port."""
 
 import asyncio
 import contextlib
@@ -19,16 +19,16 @@ from mooncake.daemons.join import Port
 from mooncake.daemons.node import MIB
 from mooncake.places import advice, instance_of_master, sign_of_client
 
-ABOUT = """Contributes memory to the node of a mooncake_master of this host, as long as it runs.
+ABOUT = """Contributes memory to the node of a mooncake_master on this host as long as it runs.
 Exit codes: 0 stopped, 1 failed, 2 wrong use."""
 TICK_S = 1
-START_S, START_PAUSE_S = 30, 0.2  # for a master that starts at the same time
+START_S, START_PAUSE_S = 30, 0.2  # to wait for a master that starts at the same time
 
 
 class Lender:
     def __init__(self, flags: Flags):
         self.flags = flags
-        self.name = http.address_text(flags["host"], flags["port"])  # of what is contributed
+        self.name = http.address_text(flags["host"], flags["port"])  # of the contribution
         self.length = flags["global_segment_size"]
         self.node: Optional[library.Node] = None
         self.lent = False
@@ -36,13 +36,13 @@ class Lender:
         self.sign, self.kept = "", Kept()
 
     def bind(self) -> None:
-        """What is in use is found before anything is contributed. Nothing is answered yet."""
+        """Binds all ports, so that a port in use is found before anything is contributed. No request is answered yet."""
         host = self.flags["host"] or "127.0.0.1"
         for port in [self.flags["port"]] + ([self.flags["http_port"]] if self.flags["enable_http_server"] else []):
             self.listeners.append((http.listen_socket(host, port), host, port))
 
     def listen(self) -> None:
-        """Before the sign is put: a process that has the port keeps its own."""
+        """Listens before the sign file is written: another process with this port keeps its own sign file."""
         for listener, host, port in self.listeners:
             try:
                 listener.listen(1024)
@@ -56,28 +56,28 @@ class Lender:
             self.node.contribute(self.name, self.length)
 
     def _is_lent(self) -> bool:
-        """The client library tells a node that was made anew by itself; here it is seen that it came to that."""
+        """Whether the node has the contribution. The client library repeats it at a new node by itself; this only checks."""
         try:
             return any(one.name == self.name and one.pid == os.getpid() for one in self.node.segments())
         except library.NodeError:
             return False
 
     def _lend_again(self) -> None:
-        was, self.lent, why = self.lent, self._is_lent(), "the node does not know of it"
+        was, self.lent, why = self.lent, self._is_lent(), "the node does not have it"
         if not self.lent:
             try:
                 self._lend()
                 self.lent = True
             except library.NodeError as error:
                 why = str(error)
-                if error.code == library.LIMIT:  # a client that has seen too many nodes come and go
+                if error.code == library.LIMIT:  # the client has seen too many restarts of nodes
                     self.node.close()
                     self.node = None
         if self.lent != was:
             log("info" if self.lent else "warn", f"segment '{self.name}': {'the node has it again' if self.lent else why}")
 
     async def lend_first(self, ended: asyncio.Event) -> None:
-        """Waits for a master that is just starting. Raises Failure."""
+        """Contributes; waits for a master that is starting. Raises Failure."""
         until, told = time.monotonic() + START_S, False
         while not ended.is_set():
             try:
@@ -96,7 +96,8 @@ class Lender:
                 pass
 
     async def check_offload(self) -> None:
-        """The node's settings lie beside its sockets: whether it has a disk tier stands there."""
+        """Reads the size of the disk tier from the node's settings file, next to its sockets. Raises Failure if --enable_offload needs
+        one."""
         path = self.runtime_dir + "/mooncake-master.conf"
         self.disk_bytes = 0
         if os.access(path, os.R_OK):
@@ -106,7 +107,7 @@ class Lender:
                           "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH")
 
     def put_sign(self) -> None:
-        """The node's name in a file that setup_dummy finds by the port alone, wherever the node has its own files."""
+        """Writes the node's name to a file that setup_dummy finds by the port, wherever the node has its own files."""
         self.sign = sign_of_client(self.flags["port"])
         directory, name = os.path.split(self.sign)
         make_directory(directory)
@@ -114,7 +115,7 @@ class Lender:
         write_file(self.sign, self.instance + "\n")
 
     def keep_sign(self) -> None:
-        """Writes it again when a cleaner took it."""
+        """Writes the file again if a cleaner removed it."""
         if not os.path.lexists(self.sign):
             self.put_sign()
 
@@ -156,7 +157,7 @@ class Lender:
 
     def end(self) -> None:
         if self.sign:
-            with contextlib.suppress(OSError):  # its directory may be another user's since a cleaner took it
+            with contextlib.suppress(OSError):  # a cleaner may have removed the directory, and another user made it again
                 if os.stat(os.path.dirname(self.sign)).st_uid == os.geteuid():
                     os.unlink(self.sign)
         if self.node and self.lent and self.length:

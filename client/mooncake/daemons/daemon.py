@@ -1,4 +1,4 @@
-"""What mooncake_master and mooncake_client have in common: log, programs, secrets, and how they begin and end."""
+"""Shared by mooncake_master and mooncake_client: log, programs, secrets, files, start and end."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ _log_actor = ""
 
 
 def log(level: str, text: str) -> None:
-    """One line of JSON to standard error."""
+    """Writes one line of JSON to standard error."""
     if LEVELS.index(level) >= _log_from:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
@@ -30,7 +30,7 @@ def log(level: str, text: str) -> None:
 # ---- programs of the node
 
 class Programs:
-    """Where sluicectl, the actors and sluice-node are."""
+    """Finds sluicectl, the actors and sluice-node."""
 
     def __init__(self) -> None:
         package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
@@ -46,7 +46,7 @@ class Programs:
             raise Failure(f"sluice-node, which runs a node, is neither in '{self.bin}' nor in the places beside it")
 
     def environment(self) -> Dict[str, str]:
-        """Of the node's processes: they find each other, and need no secret of the daemons."""
+        """Environment of the node's processes: with the path of the programs, without the daemons' secrets."""
         kept = {name: value for name, value in os.environ.items() if name not in ("MOONCAKE_CLUSTER_SECRET", "MOONCAKE_ADMIN_TOKEN")}
         return {"SLUICE_BIN": self.bin, **kept}
 
@@ -55,7 +55,7 @@ class Programs:
         return said.strip().rpartition(" ")[2]
 
     async def run(self, *words: str) -> bytes:
-        """What sluicectl printed. Raises Failure with what it said, if it did not end with 0."""
+        """Runs sluicectl and returns its output. Raises Failure with its error text if it does not exit with 0."""
         process = await asyncio.create_subprocess_exec(self.ctl, *words, env=self.environment(), stdin=asyncio.subprocess.DEVNULL,
                                                        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
         try:
@@ -70,13 +70,13 @@ class Programs:
         return out
 
     async def status(self, instance: str) -> Dict[str, Any]:
-        """What the pages of all actors say: health, reason, counters and histograms."""
+        """Returns the metrics pages of all actors: health, reason, counters and histograms."""
         return json.loads(await self.run("status", "--pages", "--instance", instance))
 
 
 def why_not_ready(status: Dict[str, Any], disks: bool) -> "tuple[bool, str]":
-    """Whether a node serves: its registrar, and one of its disks if it has any. Also what is missing, which may be something of a
-    node that serves."""
+    """Returns whether a node serves (its registrar, and at least one of its disks if it has any), and what is missing, which may be set
+    even if it serves."""
     rows = {row["name"]: row for row in status["actors"]}
     wanted = [["registrar"], sorted(name for name in rows if name.startswith("tierer.")) or ["tierer.0"]]
     note = ""
@@ -104,7 +104,7 @@ SECRET_BYTES_MIN = 16
 
 
 def secret(variable: str) -> Optional[str]:
-    """Of the variable, or the first line of the file that VARIABLE_FILE names, which only its owner may read. Raises Failure."""
+    """Returns the variable, or the first line of the file that VARIABLE_FILE names, which only its owner may read. Raises Failure."""
     source, text = variable, os.environ.get(variable, "")
     path = os.environ.get(variable + "_FILE", "")
     if not text and not path:
@@ -117,14 +117,14 @@ def secret(variable: str) -> Optional[str]:
 
 
 def _private_line(source: str, path: str) -> str:
-    """The first line of a file that nobody but its owner, this user or root, can read, and nobody else can put in its place."""
+    """Returns the first line of a file that only its owner, this user or root, can read or replace."""
     try:
         check_place(os.path.dirname(os.path.realpath(path)))
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
-                raise Failure(f"'{path}' is no plain file")
-            # Of root's files their group may read a secret, as a service whose settings are root's.
+                raise Failure(f"'{path}' is not a regular file")
+            # The group of root's files may read a secret, as for a service whose settings belong to root.
             allowed = 0o027 if about.st_uid == 0 != os.geteuid() else 0o077
             if about.st_uid not in (os.geteuid(), 0) or about.st_mode & allowed:
                 raise Failure(f"'{path}' may be read or written by others: chown it to this user, and chmod 600")
@@ -134,7 +134,7 @@ def _private_line(source: str, path: str) -> str:
 
 
 def check_place(directory: str) -> None:
-    """Raises Failure where another user could rename what lies in the directory, or what leads to it."""
+    """Raises Failure if another user could rename files in the directory, or a directory above it."""
     while True:
         about = os.stat(directory)
         writers = 0o022 & ~(0o020 if about.st_gid == about.st_uid else 0)
@@ -146,23 +146,23 @@ def check_place(directory: str) -> None:
 
 
 def make_directory(path: str) -> None:
-    """A directory of this user, closed to others. Raises Failure, or OSError where it cannot be made."""
+    """Makes a directory of this user, closed to others. Raises Failure, or OSError if it cannot be made."""
     os.makedirs(path, 0o700, exist_ok=True)
     about = os.lstat(path)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o077:
-        raise Failure(f"directory '{path}' has to be a directory of this user, with mode 0700")
+        raise Failure(f"'{path}' must be a directory of this user, with mode 0700")
 
 
 FILE_BYTES_MAX = 32768
 
 
 def read_file(path: str) -> str:
-    """A small file that a daemon wrote, and none that somebody else put there. Raises Failure, which names it, and FileNotFoundError."""
+    """Reads a small file that a daemon wrote; refuses one of another user. Raises Failure, which names it, and FileNotFoundError."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode) or about.st_uid not in (os.geteuid(), 0):
-                raise Failure(f"'{path}' is no plain file of this user")
+                raise Failure(f"'{path}' is not a regular file of this user")
             data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         raise
@@ -174,8 +174,8 @@ def read_file(path: str) -> str:
 
 
 def write_file(path: str, text: str, mode: int = 0o600) -> None:
-    """Beside, synced and renamed: a reader, or a power cut at any moment, sees the old file or the new one."""
-    new = f"{path}.{os.urandom(4).hex()}"  # nobody else's name
+    """Writes a new file, syncs and renames it, so that readers, also after a power cut, see the old file or the new one."""
+    new = f"{path}.{os.urandom(4).hex()}"  # a unique name
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", encoding="utf-8") as file:
             os.fchmod(file.fileno(), mode)
@@ -195,7 +195,7 @@ def write_file(path: str, text: str, mode: int = 0o600) -> None:
 
 
 def remove_leftovers(directory: str, names: str) -> None:
-    """What write_file of an earlier life left of files of such names (a regular expression) when it was killed."""
+    """Removes temporary files that a killed write_file left for such names (a regular expression)."""
     for name in os.listdir(directory):
         if re.fullmatch(rf"(?:{names})\.[0-9a-f]{{8}}", name):
             with contextlib.suppress(OSError):
@@ -203,14 +203,14 @@ def remove_leftovers(directory: str, names: str) -> None:
 
 
 def keep_file(path: str, text: str, mode: int = 0o600) -> None:
-    """Writes it again when a cleaner took its name."""
+    """Writes the file again if a cleaner removed it."""
     if not os.path.lexists(path):
         write_file(path, text, mode)
-        log("warn", f"'{path}' was removed: it is written again")
+        log("warn", f"'{path}' was removed; written again")
 
 
 class Kept:
-    """What is looked at again and again, and said once when it fails."""
+    """Runs a periodic check and logs each new failure once."""
 
     def __init__(self) -> None:
         self.trouble = ""
@@ -226,11 +226,11 @@ class Kept:
         self.trouble = why
 
 
-# ---- beginning and end
+# ---- start and end
 
 def run(name: str, table: Sequence[Flag], about: str, body: Callable[[Flags, asyncio.Event], Awaitable[None]],
         words: Optional[List[str]] = None) -> int:
-    """The whole life of a daemon; gives its exit code. body ends, or raises Failure; the event says that SIGTERM or SIGINT came."""
+    """Runs a daemon and returns its exit code. body returns or raises Failure; the event is set on SIGTERM and SIGINT."""
     global _log_from, _log_actor
     flags = Flags(table)
     try:
@@ -250,8 +250,8 @@ def run(name: str, table: Sequence[Flag], about: str, body: Callable[[Flags, asy
         return 0
     _log_from, _log_actor = (0, 1, 2, 2)[flags["minloglevel"]], name
     for flag, text in flags.ignored():
-        shown = f"={text[:100]}" if flag.kind != "text" or flag.choices else ""  # others may hold passwords
-        log("warn", f"--{flag.name}{shown} means nothing here: {flag.help}")
+        shown = f"={text[:100]}" if flag.kind != "text" or flag.choices else ""  # other texts may contain passwords
+        log("warn", f"--{flag.name}{shown} has no effect: {flag.help}")
     code = asyncio.run(_run(name, flags, body))
     log("info", "ended with an error" if code else "stopped")
     return code

@@ -1,8 +1,8 @@
-"""Flags of mooncake_master and mooncake_client: their names and defaults are those of Mooncake's programs, so that launch scripts work.
+"""Flags of mooncake_master and mooncake_client, with the names and defaults of Mooncake's programs, so that launch scripts work.
 
-Names are written -x or --x, with dashes or underscores. A value stands after `=` or in the next word. A boolean stands alone (--x,
---nox) or has its value after `=`. The last one wins; the command line wins over the file of --config_path, a flat object with the
-same names in JSON, or lines of `name: value` (.yaml)."""
+A name is written -x or --x, with dashes or underscores. A value follows `=` or is the next word. A boolean has no value (--x, --nox) or
+one after `=`. The last occurrence counts. The command line overrides the file of --config_path: a flat JSON object with the same names,
+or lines of `name: value` (.yaml)."""
 
 import difflib
 import json
@@ -14,7 +14,7 @@ from mooncake.mooncake_config import parse_size
 from mooncake.places import Failure
 
 BOOL, COUNT, REAL, TEXT, SIZE, MILLIS, SECONDS = "bool", "count", "real", "text", "size", "millis", "seconds"
-KINDS = {BOOL: "true or false", COUNT: "a whole number", REAL: "a number", TEXT: "a text", SIZE: "bytes, with kb mb gb tb if wanted",
+KINDS = {BOOL: "true or false", COUNT: "a whole number", REAL: "a number", TEXT: "a text", SIZE: "bytes, or with kb mb gb tb",
          MILLIS: "a duration: ms, or with ms s min h", SECONDS: "a duration: seconds, or with ms s min h"}
 BOOLEANS = {**dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True), **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)}
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
@@ -24,16 +24,16 @@ PATH_BYTES = 900
 YEAR_MS = 8760 * 3_600_000
 INT_MAX = 2**31 - 1
 SIZE_MAX = 2**63 - 1
-ONE_HOST = "a node of Sluice is one host's"
+ONE_HOST = "a node of Sluice is on one host"
 NO_NOF = "Sluice has no NVMe over fabrics"
-NO_TASKS = "there are no copies to move between hosts: all values of a node lie in one arena"
+NO_TASKS = "there are no copies to move between hosts: all values of a node are in one arena"
 NO_SHADOW = "Sluice writes values to disk after every put, not when they are evicted"
 KEPT = "memory outlives the node's processes by itself"
-IN_PROCESS = "values are read and written in shared memory, by the process that uses them"
+IN_PROCESS = "the process that uses values reads and writes them in shared memory"
 
 
 class WrongUse(Failure):
-    """Of the command line, or the file that it names: code 2."""
+    """An error in the command line, or in the file that it names: exit code 2."""
 
 
 class Flag(NamedTuple):
@@ -41,10 +41,10 @@ class Flag(NamedTuple):
     kind: str
     default: str
     help: str
-    low: int = 0  # milliseconds for durations; bytes of texts
+    low: int = 0  # durations in milliseconds; texts in bytes
     high: int = 1
-    choices: Optional[str] = None  # of texts: words
-    used: bool = True  # False: accepted, and means nothing here, as its help says
+    choices: Optional[str] = None  # for texts: words
+    used: bool = True  # False: accepted without effect; the help has the reason
 
 
 LOGGING = (
@@ -52,75 +52,75 @@ LOGGING = (
     Flag("alsologtostderr", BOOL, "false", "this process logs to stderr", used=False),
     Flag("colorlogtostderr", BOOL, "false", "lines are JSON", used=False),
     Flag("stderrthreshold", COUNT, "2", "this process logs to stderr", 0, 3, used=False),
-    Flag("minloglevel", COUNT, "0", "0 info, 1 warnings, 2 and 3 errors alone", 0, 3),
-    Flag("v", COUNT, "0", "SLUICE_LOG_LEVEL sets what the node's processes log", 0, 100, used=False),
+    Flag("minloglevel", COUNT, "0", "0 info, 1 warnings, 2 and 3 only errors", 0, 3),
+    Flag("v", COUNT, "0", "SLUICE_LOG_LEVEL sets the log level of the node's processes", 0, 100, used=False),
     Flag("log_dir", TEXT, "", "logs of the node's processes; \"\": its runtime directory", 0, PATH_BYTES),
-    Flag("max_log_size", COUNT, "1800", "files are not cut", 0, INT_MAX, used=False),
+    Flag("max_log_size", COUNT, "1800", "log files are not split", 0, INT_MAX, used=False),
 )
 MASTER = (
-    Flag("config_path", TEXT, "", "JSON or YAML file with these names; the command line wins", 0, PATH_BYTES),
-    Flag("rpc_port", COUNT, "0", "wins over port when it is not 0", 0, 65535),
+    Flag("config_path", TEXT, "", "JSON or YAML file with these names; the command line overrides it", 0, PATH_BYTES),
+    Flag("rpc_port", COUNT, "0", "overrides port if not 0", 0, 65535),
     Flag("port", COUNT, "50051",
-         "names the node: its instance is mooncake-PORT ($SLUICE_INSTANCE wins); bound, so that probes find somebody, and "
-         "answered with one line of JSON", 1, 65535),
+         "names the node: its instance is mooncake-PORT ($SLUICE_INSTANCE overrides it); probes that connect get "
+         "one line of JSON", 1, 65535),
     Flag("rpc_thread_num", COUNT, "0", "no calls come over the network", 0, 65535, used=False),
     Flag("max_threads", COUNT, "16", "no calls come over the network", 0, 65535, used=False),
     Flag("listen_host", TEXT, "127.0.0.1",
-         "ours: where ports are bound whose own address is not given (rpc_address, metrics_host, http_metadata_server_host); "
-         "0.0.0.0, as Mooncake's master has it, opens all to the net", 1, 255),
+         "ours: address of ports without an address of their own (rpc_address, metrics_host, http_metadata_server_host); "
+         "0.0.0.0, as in Mooncake's master, opens all to the network", 1, 255),
     Flag("rpc_address", TEXT, "",
-         "where the port is bound; empty: listen_host, and 0.0.0.0 for hosts that may join (a cluster's secret is set)", 0, 255),
-    Flag("rpc_interface", TEXT, "", "network interface whose address is bound instead of rpc_address", 0, 15),
-    Flag("rpc_conn_timeout_seconds", SECONDS, "0", "a host that connects to join shows the secret within this; 0: 3 s", 0, YEAR_MS),
+         "address of the port; empty: listen_host, or 0.0.0.0 if a cluster's secret is set, so that hosts can join", 0, 255),
+    Flag("rpc_interface", TEXT, "", "network interface whose address replaces rpc_address", 0, 15),
+    Flag("rpc_conn_timeout_seconds", SECONDS, "0", "time in which a host that joins must prove that it knows the secret; 0: 3 s", 0, YEAR_MS),
     Flag("rpc_enable_tcp_no_delay", BOOL, "true", "no calls come over the network", used=False),
     Flag("metrics_port", COUNT, "9003", "port of the admin HTTP", 1, 65535),
     Flag("metrics_host", TEXT, "",
-         "address of the admin HTTP; empty: listen_host. Requests that change or remove need the token of $MOONCAKE_ADMIN_TOKEN "
-         "or $MOONCAKE_ADMIN_TOKEN_FILE; without one they are answered over the loopback only", 0, 255),
+         "address of the admin HTTP; empty: listen_host. Requests that change or remove values need the token of "
+         "$MOONCAKE_ADMIN_TOKEN or $MOONCAKE_ADMIN_TOKEN_FILE; without one they are allowed only over the loopback", 0, 255),
     Flag("allowed_origins", TEXT, "",
-         "ours: web pages that may ask the admin HTTP and the metadata server, as https://HOST:PORT, separated by commas; all "
-         "others are refused", 0, 1023),
-    Flag("enable_metric_reporting", BOOL, "true", "the master logs no summary at intervals; /metrics is always there", used=False),
-    Flag("default_kv_lease_ttl", MILLIS, "10000", "how long a look-up keeps a value; the node's setting lease_ttl", 0, YEAR_MS),
+         "ours: origins of web pages that may use the admin HTTP and the metadata server, as https://HOST:PORT, separated by "
+         "commas; all others are refused", 0, 1023),
+    Flag("enable_metric_reporting", BOOL, "true", "the master logs no periodic summary; /metrics is always available", used=False),
+    Flag("default_kv_lease_ttl", MILLIS, "10000", "how long a lookup leases a value; the node's setting lease_ttl", 0, YEAR_MS),
     Flag("default_kv_soft_pin_ttl", MILLIS, "30m",
-         "a put that names none takes 30 minutes, as the client library says", 0, YEAR_MS, used=False),
+         "a put without a time gets 30 minutes from the client library", 0, YEAR_MS, used=False),
     Flag("max_kv_soft_pin_ttl", MILLIS, "24h", "longest soft pin; the node's setting soft_pin_max", 0, YEAR_MS),
-    Flag("allow_evict_soft_pinned_objects", BOOL, "true", "soft-pinned values leave when nothing else is left", used=False),
-    Flag("eviction_ratio", REAL, "0.05", "share that goes in one eviction; the node's setting evict_ratio", 0, 1),
+    Flag("allow_evict_soft_pinned_objects", BOOL, "true", "soft-pinned values are evicted last", used=False),
+    Flag("eviction_ratio", REAL, "0.05", "share of memory that one eviction frees; the node's setting evict_ratio", 0, 1),
     Flag("eviction_high_watermark_ratio", REAL, "0.90",
-         "share in use above which values are evicted; the node's setting evict_watermark", 0, 1),
+         "share of memory in use above which values are evicted; the node's setting evict_watermark", 0, 1),
     Flag("nof_eviction_ratio", REAL, "0.05", NO_NOF, 0, 1, used=False),
     Flag("nof_eviction_high_watermark_ratio", REAL, "0.90", NO_NOF, 0, 1, used=False),
     Flag("put_start_discard_timeout_sec", SECONDS, "30",
-         "a newcomer takes the place of a writer that is older; the node's setting put_preempt", 1000, YEAR_MS),
+         "age after which another writer of the key may replace a writer; the node's setting put_preempt", 1000, YEAR_MS),
     Flag("put_start_release_timeout_sec", SECONDS, "600",
-         "memory of a put that is not ended is free again; the node's setting put_release", 1000, YEAR_MS),
-    Flag("client_ttl", SECONDS, "10", "the death of a process is noticed at once, and nobody has to ping", 0, YEAR_MS, used=False),
-    Flag("memory_allocator", TEXT, "offset", "Sluice has its own", 0, 64, choices="offset cachelib", used=False),
+         "time after which the memory of an unfinished put is freed; the node's setting put_release", 1000, YEAR_MS),
+    Flag("client_ttl", SECONDS, "10", "the death of a process is noticed at once, without pings", 0, YEAR_MS, used=False),
+    Flag("memory_allocator", TEXT, "offset", "Sluice has its own allocator", 0, 64, choices="offset cachelib", used=False),
     Flag("allocation_strategy", TEXT, "random",
-         "a put that prefers no segment takes the emptiest one", 0, 64, choices="random free_ratio_first local_first ssd_free_ratio_first cxl", used=False),
-    Flag("enable_http_metadata_server", BOOL, "false", "serve /metadata for transfer engines on a port of its own"),
-    Flag("http_metadata_server_port", COUNT, "8080", "its port", 1, 65535),
-    Flag("http_metadata_server_host", TEXT, "", "its address; empty: listen_host", 0, 255),
-    Flag("metadata_open", BOOL, "false", "ours: /metadata is written without the token of $MOONCAKE_ADMIN_TOKEN, also where there is one"),
-    Flag("enable_metadata_cleanup_on_timeout", BOOL, "false", "nobody pings, so nobody times out", used=False),
+         "a put without a preferred segment uses the emptiest one", 0, 64, choices="random free_ratio_first local_first ssd_free_ratio_first cxl", used=False),
+    Flag("enable_http_metadata_server", BOOL, "false", "serve /metadata for transfer engines on a separate port"),
+    Flag("http_metadata_server_port", COUNT, "8080", "port of the metadata server", 1, 65535),
+    Flag("http_metadata_server_host", TEXT, "", "address of the metadata server; empty: listen_host", 0, 255),
+    Flag("metadata_open", BOOL, "false", "ours: writes to /metadata need no token, even if $MOONCAKE_ADMIN_TOKEN is set"),
+    Flag("enable_metadata_cleanup_on_timeout", BOOL, "false", "there are no pings, so there are no timeouts", used=False),
     Flag("enable_offload", BOOL, "false",
-         "the node gets a disk tier: MOONCAKE_OFFLOAD_FILE_STORAGE_PATH (/data/file_storage), "
+         "give the node a disk tier: MOONCAKE_OFFLOAD_FILE_STORAGE_PATH (/data/file_storage), "
          "MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES"),
     Flag("offload_on_evict", BOOL, "false", NO_SHADOW, used=False),
     Flag("offload_force_evict", BOOL, "false", NO_SHADOW, used=False),
     Flag("offloading_queue_limit", COUNT, "50000", NO_SHADOW, 0, INT_MAX, used=False),
     Flag("offload_cap_ratio", REAL, "0.5", NO_SHADOW, 0, 1, used=False),
-    Flag("promotion_on_hit", BOOL, "false", "what is read from disk always comes into memory first", used=False),
-    Flag("promotion_admission_threshold", COUNT, "2", "what is read from disk always comes into memory first", 0, INT_MAX, used=False),
-    Flag("promotion_queue_limit", COUNT, "50000", "what is read from disk always comes into memory first", 0, INT_MAX, used=False),
-    Flag("promotion_max_per_heartbeat", COUNT, "1", "what is read from disk always comes into memory first", 0, INT_MAX, used=False),
+    Flag("promotion_on_hit", BOOL, "false", "reads from disk always go through memory", used=False),
+    Flag("promotion_admission_threshold", COUNT, "2", "reads from disk always go through memory", 0, INT_MAX, used=False),
+    Flag("promotion_queue_limit", COUNT, "50000", "reads from disk always go through memory", 0, INT_MAX, used=False),
+    Flag("promotion_max_per_heartbeat", COUNT, "1", "reads from disk always go through memory", 0, INT_MAX, used=False),
     Flag("dynamic_replication_mode", TEXT, "off", ONE_HOST, 0, 16, choices="off observe enforce", used=False),
     Flag("dynamic_replication_heat_window_seconds", SECONDS, "10", ONE_HOST, 0, YEAR_MS, used=False),
     Flag("dynamic_replication_admission_qps_threshold", REAL, "0.8", ONE_HOST, 0, INT_MAX, used=False),
     Flag("dynamic_replication_max_memory_replicas", COUNT, "2", ONE_HOST, 0, 1024, used=False),
-    Flag("root_fs_dir", TEXT, "", "the node gets a disk tier here (MOONCAKE_OFFLOAD_FILE_STORAGE_PATH wins)", 0, PATH_BYTES),
-    Flag("global_file_segment_size", SIZE, "9223372036854775807", "the disk tier is no larger", 0, SIZE_MAX),
+    Flag("root_fs_dir", TEXT, "", "give the node a disk tier here (MOONCAKE_OFFLOAD_FILE_STORAGE_PATH overrides it)", 0, PATH_BYTES),
+    Flag("global_file_segment_size", SIZE, "9223372036854775807", "upper limit of the disk tier", 0, SIZE_MAX),
     Flag("cluster_id", TEXT, "mooncake_cluster", "the node's setting directory_name names a cluster", 0, 255, used=False),
     Flag("enable_disk_eviction", BOOL, "true", "a full disk tier always evicts", used=False),
     Flag("quota_bytes", SIZE, "0", "size of the disk tier; 0: 90 % of the disk", 0, SIZE_MAX),
@@ -148,7 +148,7 @@ MASTER = (
     Flag("kv_events_emit_legacy_compat", BOOL, "true", "no events are published", used=False),
     Flag("kv_events_emit_object_key", BOOL, "true", "no events are published", used=False),
     Flag("kv_events_queue_capacity", COUNT, "65536", "no events are published", 0, INT_MAX, used=False),
-    Flag("enable_multi_tenants", BOOL, "false", "tenants have name spaces of their own, and no quotas", used=False),
+    Flag("enable_multi_tenants", BOOL, "false", "tenants have separate name spaces and no quotas", used=False),
     Flag("tenant_quota_connector_type", TEXT, "file", "tenants have no quotas", 0, 16, choices="file etcd", used=False),
     Flag("tenant_quota_connector_uri", TEXT, "", "tenants have no quotas", 0, 1023, used=False),
     Flag("max_total_finished_tasks", COUNT, "10000", NO_TASKS, 0, INT_MAX, used=False),
@@ -165,48 +165,48 @@ MASTER = (
     Flag("nof_heartbeat_failures_threshold", COUNT, "3", NO_NOF, 0, INT_MAX, used=False),
     Flag("nof_probe_timeout_ms", MILLIS, "1000", NO_NOF, 0, YEAR_MS, used=False),
     Flag("nof_failures_threshold", COUNT, "3", NO_NOF, 0, INT_MAX, used=False),
-    Flag("pod_name", TEXT, "", "no label is set on a pod", 0, 255, used=False),
-    Flag("pod_namespace", TEXT, "", "no label is set on a pod", 0, 255, used=False),
+    Flag("pod_name", TEXT, "", "pods get no label", 0, 255, used=False),
+    Flag("pod_namespace", TEXT, "", "pods get no label", 0, 255, used=False),
     Flag("join", TEXT, "",
-         "ours: HOST:PORT of another host's master: the node of this host serves that master's clients here and shares values "
-         "with its nodes; all know MOONCAKE_CLUSTER_SECRET", 0, 255),
+         "ours: HOST:PORT of another host's master: this host's node serves that master's clients on this host and shares values "
+         "with the other nodes; all need the same MOONCAKE_CLUSTER_SECRET", 0, 255),
     Flag("cluster_address", TEXT, "",
-         "ours: IP at which other hosts reach this one; empty: the way to the master that is joined, or the first address", 0, 63),
+         "ours: IP at which other hosts reach this one; empty: the source address towards the joined master, or the first address", 0, 63),
     Flag("cluster_dir", TEXT, "",
-         "ours: directory of this host's name and keys in the cluster, which should outlive a boot; empty: "
-         "$XDG_STATE_HOME/sluice/INSTANCE/cluster, /var/lib/sluice/... for root, ~/.local/state/sluice/..., or with none of them"
+         "ours: directory of this host's name and keys in the cluster, which should survive a reboot; empty: "
+         "$XDG_STATE_HOME/sluice/INSTANCE/cluster, /var/lib/sluice/... for root, ~/.local/state/sluice/..., or if none can be used"
          " the runtime directory", 0, PATH_BYTES),
     Flag("member_ttl", SECONDS, "1h",
-         "ours: a host of the cluster that was not heard of for so long makes room for a new one (there are 65 at most)", 0, YEAR_MS),
+         "ours: a host of the cluster that was silent for this time can be replaced by a new one (65 hosts at most)", 0, YEAR_MS),
     Flag("memory", SIZE, "0",
-         "ours: ceiling of what clients may contribute together, in shared memory, which is taken as they contribute; 0: the "
-         "least of 80 % of what /dev/shm has free and half of what the tightest limit of a container leaves", 0, SIZE_MAX),
+         "ours: upper limit of what clients contribute together, in shared memory, allocated as they contribute; 0: the smaller "
+         "of 80 % of the free space in /dev/shm and half of what the tightest memory limit of a container leaves", 0, SIZE_MAX),
     *LOGGING,
 )
 
 CLIENT = (
-    Flag("config_path", TEXT, "", "JSON or YAML file with these names; the command line wins", 0, PATH_BYTES),
+    Flag("config_path", TEXT, "", "JSON or YAML file with these names; the command line overrides it", 0, PATH_BYTES),
     Flag("host", TEXT, "",
-         "address that is bound (empty: 127.0.0.1); with the port the name of what is contributed (the host name for none and "
-         "for 0.0.0.0)", 0, 255),
-    Flag("port", COUNT, "50052", 'bound, and answered with one line of JSON; setup_dummy(..., "ip:PORT") finds the node by it', 1, 65535),
-    Flag("metadata_server", TEXT, "http://127.0.0.1:8080/metadata", "a node needs none", 0, 1023, used=False),
-    Flag("master_server_address", TEXT, "127.0.0.1:50051", "HOST:PORT of the mooncake_master of this host ($SLUICE_INSTANCE wins)", 1, 255),
+         "address of the port (empty: 127.0.0.1); HOST:PORT is the name of the contribution (with this machine's name if empty "
+         "or 0.0.0.0)", 0, 255),
+    Flag("port", COUNT, "50052", 'answers connections with one line of JSON; setup_dummy(..., "ip:PORT") finds the node by it', 1, 65535),
+    Flag("metadata_server", TEXT, "http://127.0.0.1:8080/metadata", "a node needs no metadata server", 0, 1023, used=False),
+    Flag("master_server_address", TEXT, "127.0.0.1:50051", "HOST:PORT of the mooncake_master of this host ($SLUICE_INSTANCE overrides it)", 1, 255),
     Flag("protocol", TEXT, "tcp", IN_PROCESS, 0, 64, used=False),
     Flag("device_names", TEXT, "", IN_PROCESS, 0, 1023, used=False),
-    Flag("global_segment_size", SIZE, "4 GB", "how much the node may hold for this process, as long as it runs; 0: nothing", 0, SIZE_MAX),
+    Flag("global_segment_size", SIZE, "4 GB", "memory to contribute while this process runs; 0: none", 0, SIZE_MAX),
     Flag("local_buffer_size", SIZE, "0", IN_PROCESS, 0, SIZE_MAX, used=False),
     Flag("threads", COUNT, "1", IN_PROCESS, 0, 65535, used=False),
-    Flag("tenant_id", TEXT, "default", "what is contributed is for all tenants", 0, 255, used=False),
-    Flag("enable_offload", BOOL, "false", "ends with an error when the node has no disk tier: mooncake_master --enable_offload"),
+    Flag("tenant_id", TEXT, "default", "contributions are for all tenants", 0, 255, used=False),
+    Flag("enable_offload", BOOL, "false", "fail if the node has no disk tier (mooncake_master --enable_offload)"),
     Flag("start_offload_rpc_server", BOOL, "true", IN_PROCESS, used=False),
     Flag("enable_http_server", BOOL, "false", "serve /health and /metrics"),
-    Flag("http_port", COUNT, "9300", "their port", 1, 65535),
+    Flag("http_port", COUNT, "9300", "port of these", 1, 65535),
     *LOGGING,
 )
 
 def _parse(flag: Flag, text: str) -> Any:
-    """The value; None: it is not of the flag's kind. Durations are in ms."""
+    """Returns the value; None: the text does not fit the flag's kind. Durations are in ms."""
     if flag.kind == BOOL:
         return BOOLEANS.get(text.lower())
     if flag.kind == COUNT:
@@ -231,7 +231,7 @@ def _parse(flag: Flag, text: str) -> Any:
 def _check(flag: Flag, text: str, source: str) -> Any:
     value = _parse(flag, text)
     if value is None and flag.kind == TEXT:
-        raise WrongUse(f"{source}: --{flag.name}: '{text[:40]}' is none of: {flag.choices}" if flag.choices else
+        raise WrongUse(f"{source}: --{flag.name}: '{text[:40]}' is not one of: {flag.choices}" if flag.choices else
                        f"{source}: --{flag.name}: longer than {flag.high} bytes")
     if value is None:
         raise WrongUse(f"{source}: --{flag.name}: '{text[:40]}' is not {KINDS[flag.kind]}")
@@ -258,7 +258,7 @@ class Flags:
         return name in self._given
 
     def ignored(self) -> List[Tuple[Flag, str]]:
-        """Flags that mean nothing here and have another value than their default, with what was given."""
+        """Flags without effect whose value differs from the default, with the given text."""
         return [(flag, self._given[name]) for name, flag in self.table.items()
                 if not flag.used and name in self._given and self._values[name] != _parse(flag, flag.default)]
 
@@ -274,7 +274,7 @@ class Flags:
         raise WrongUse(f"{source}: unknown flag '{name[:60]}'; the nearest known one is --{nearest}")
 
     def parse(self, words: Sequence[str]) -> Optional[str]:
-        """Takes the command line and the file that it names. Gives "help" or "version" where that was asked for. Raises WrongUse."""
+        """Reads the command line and the file that it names. Returns "help" or "version" if requested. Raises WrongUse."""
         source = "command line"
         pairs = []
         rest = list(words)
@@ -282,7 +282,7 @@ class Flags:
             word = rest.pop(0)
             found = re.fullmatch("--?([^-=][^=]*)(=.*)?", word, re.DOTALL)
             if found is None:
-                raise WrongUse(f"{source}: '{word[:80]}' is no flag (a boolean is written --x, --nox or --x=false)")
+                raise WrongUse(f"{source}: '{word[:80]}' is not a flag (a boolean is written --x, --nox or --x=false)")
             name, value = found[1].replace("-", "_"), found[2] and found[2][1:]
             if name in ("help", "h", "helpfull", "version") and value is None:
                 return "version" if name == "version" else "help"
@@ -313,7 +313,7 @@ class Flags:
             if flag.kind in (COUNT, REAL):
                 kind += f", {flag.low}..{flag.high}"
             lines.append(f"  --{flag.name}={flag.default or chr(34) * 2}\n"
-                         f"      {kind}. {'' if flag.used else 'Accepted, means nothing here: '}{flag.help}\n")
+                         f"      {kind}. {'' if flag.used else 'Accepted without effect: '}{flag.help}\n")
         return "".join(lines)
 
 
@@ -331,7 +331,7 @@ def _json_pairs(path: str, text: str) -> List[Tuple[str, str, str]]:
     except (ValueError, RecursionError) as error:
         raise WrongUse(f"{path}: {error}") from error
     if not isinstance(root, dict):
-        raise WrongUse(f"{path}: the file is no JSON object")
+        raise WrongUse(f"{path}: the file is not a JSON object")
     pairs = []
     for name, value in root.items():
         if isinstance(value, bool):
@@ -346,27 +346,27 @@ _YAML_LINE = re.compile(r"""([A-Za-z0-9_-]+):[ \t]+("(?:[^"\\]|\\["\\])*"|'(?:[^
 
 
 def _yaml_pairs(path: str, text: str) -> List[Tuple[str, str, str]]:
-    """Lines of `name: value` with comments: what flat files have of YAML. Quotes as YAML has them, without escapes but \\" and \\\\."""
+    """Reads lines of `name: value` with comments, a subset of YAML. Quotes are as in YAML; the only escapes are \\" and \\\\."""
     pairs = []
     for number, line in enumerate(text.split("\n"), 1):
         if re.fullmatch(r"[ \t]*(#.*)?|---[ \t]*", line.rstrip("\r")):
             continue
         found = _YAML_LINE.fullmatch(line.rstrip("\r"))
         if found is None:
-            raise WrongUse(f"{path}:{number}: lines of `name: value` were expected; other forms are read from a file in JSON (.json)")
+            raise WrongUse(f"{path}:{number}: expected a line of `name: value`; use a JSON file (.json) for other forms")
         name, value = found[1], found[2]
         if value[0] == '"':
             value = re.sub(r'\\(["\\])', r"\1", value[1:-1])
         elif value[0] == "'":
             value = value[1:-1].replace("''", "'")
         if name in [known for known, _, _ in pairs]:
-            raise WrongUse(f"{path}:{number}: {name} stands there twice")
+            raise WrongUse(f"{path}:{number}: {name} occurs twice")
         pairs.append((name, value, f"{path}:{number}"))
     return pairs
 
 
 def file_pairs(path: str) -> List[Tuple[str, str, str]]:
-    """(name, text, place in the file) of all members. Raises WrongUse."""
+    """Returns (name, text, position in the file) of all members. Raises WrongUse."""
     if not path.endswith((".json", ".yaml", ".yml")):
         raise WrongUse(f"config_path '{path[:100]}': the name must end in .json, .yaml or .yml")
     try:
@@ -382,5 +382,5 @@ def file_pairs(path: str) -> List[Tuple[str, str, str]]:
     pairs = _json_pairs(path, text) if path.endswith(".json") else _yaml_pairs(path, text)
     for name, value, place in pairs:
         if "\0" in value:
-            raise WrongUse(f"{place}: {name}: a zero byte in a text")
+            raise WrongUse(f"{place}: {name}: a text contains a zero byte")
     return pairs

@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""The program of the name by which it is called: mooncake_master or mooncake_client."""
+"""Starts mooncake_master or mooncake_client, depending on the name by which it is called."""
 
 import os
 import sys
 
 here = os.path.dirname(os.path.realpath(__file__))
-# Beside the programs of a build, or below the prefix of an installation.
+# Next to the programs of a build, or below the prefix of an installation.
 sys.path[:0] = [place for place in (here + "/../python", here + "/../share/sluice/python") if os.path.isdir(place + "/mooncake/daemons")]
 sys.dont_write_bytecode = True
 

@@ -1,4 +1,4 @@
-"""mooncake_master: a node of Sluice where Mooncake's master was."""
+"""mooncake_master: a node of Sluice in place of Mooncake's master."""
 
 import asyncio
 import os
@@ -16,12 +16,12 @@ from mooncake.daemons.node import MIB, Node, Taken
 from mooncake.http_metadata_server import metadata_routes
 from mooncake.places import instance_joined, split_address
 
-ABOUT = """Runs a node of Sluice where Mooncake's master was: clients of this host find it by its port.
-Ends it, and what it holds, at SIGTERM or SIGINT. Killed, it leaves the node to its successor.
-SLUICE_NAME in the environment sets any setting of the node (sluicectl config --help), and wins.
+ABOUT = """Runs a node of Sluice in place of Mooncake's master: clients of this host find it by its port.
+SIGTERM and SIGINT end the node and delete its memory. If this process is killed, its successor takes the node over.
+SLUICE_NAME in the environment overrides the setting NAME of the node (sluicectl config --help).
 Exit codes: 0 stopped, 1 failed, 2 wrong use."""
-START_TICK_S, TICK_S = 0.2, 5  # between looks at a node that starts, and at one that serves
-SLOW_S = 10  # a node that is not ready for so long is told of
+START_TICK_S, TICK_S = 0.2, 5  # between checks of a node that starts, and of one that serves
+SLOW_S = 10  # after this, a node that is not ready is logged
 
 
 class Master:
@@ -36,7 +36,7 @@ class Master:
 
     # ---- ports
     def _host(self, flag: str) -> str:
-        """The address that a flag gives a port, else the one of all ports without."""
+        """Address for a port: that of the flag, else listen_host."""
         return self.flags[flag] or self.flags["listen_host"]
 
     def _bind(self, host: str, port: int, interface: str = "") -> socket.socket:
@@ -45,10 +45,10 @@ class Master:
         return listener
 
     def bind(self) -> None:
-        """All ports first: what is in use is found before anything is started. Nothing is answered at them yet."""
+        """Binds all ports first, so that a port in use is found before anything starts. No request is answered yet."""
         flags = self.flags
         joined = secret("MOONCAKE_CLUSTER_SECRET") is not None and not flags["rpc_address"]
-        self.rpc_host = "0.0.0.0" if joined else self._host("rpc_address")  # hosts that join prove that they know the secret
+        self.rpc_host = "0.0.0.0" if joined else self._host("rpc_address")  # hosts that join must prove that they know the secret
         self.rpc_port = flags["rpc_port"] or flags["port"]
         self.rpc: Optional[socket.socket] = self._bind(self.rpc_host, self.rpc_port, flags["rpc_interface"])
         self.admin_socket = self._bind(self._host("metrics_host"), flags["metrics_port"])
@@ -79,7 +79,7 @@ class Master:
         self.admin = Admin(programs, instance, http.address_text(self.rpc_host, self.rpc_port), self.node.disk_bytes, self.open_port)
 
     async def open_port(self) -> None:
-        """When the node serves, and no sooner."""
+        """Opens the main port; called once the node is ready."""
         if self.rpc is not None:
             listener, self.rpc = self.rpc, None
             await self.port.start(listener)
@@ -101,7 +101,7 @@ class Master:
         servers = [http.Server(self.admin.routes(), guard)]
         await servers[0].start(self.admin_socket)
         if self.metadata_socket:
-            # It is there to be written to by other hosts.
+            # Other hosts write to the metadata server.
             servers.append(http.Server(metadata_routes(), guard._replace(open_without_token=True, token=None if flags["metadata_open"] else guard.token)))
             await servers[1].start(self.metadata_socket)
         joining = asyncio.create_task(self.cluster.keep_joining()) if self.cluster else None
@@ -119,13 +119,13 @@ class Master:
             failed = node.died.is_set() and not ended.is_set()
             try:
                 if not failed:
-                    await self._stop()  # before its port closes: who finds the port free finds no node of that name
+                    await self._stop()  # before the port closes, so that a free port means that no node has this name
             finally:
                 await self.port.close()
                 self.admin.close()
 
     async def _watch(self, ended: asyncio.Event) -> None:
-        """Until a signal comes or the supervisor ends."""
+        """Runs until a signal arrives or the supervisor ends."""
         events = [asyncio.ensure_future(ended.wait()), asyncio.ensure_future(self.node.died.wait())]
         since = asyncio.get_running_loop().time()
         slow = False
@@ -150,7 +150,7 @@ class Master:
         log("info", f"stopping node '{self.node.instance}'")
 
     async def _stop(self) -> None:
-        """Ends the node, unless another master has its lock, or had it when that could last be seen."""
+        """Ends the node, unless another master has its lock, or had it at the last successful check."""
         before = self.taken_since
         self._look()
         if not (self.taken or self.taken_since or (before and self.kept.trouble)):
@@ -160,7 +160,7 @@ class Master:
         self.kept.look(self._keep_names, f"files of node '{self.node.instance}' cannot be kept")
 
     def _keep_names(self) -> None:
-        """Another master has the node when it has its lock for a whole tick: one that takes it may fail, and be gone."""
+        """Restores removed files. Another master owns the node if it holds the lock for a whole tick; until then it may still fail."""
         try:
             self.node.keep_names()
             self.taken_since = None
@@ -170,7 +170,7 @@ class Master:
             now = time.monotonic()
             self.taken_since = self.taken_since or now
             if now - self.taken_since >= TICK_S:
-                log("error", f"{error} since the name of this one's lock was removed: this one ends, and leaves the node to it")
+                log("error", f"{error}, since the lock file of this one was removed: this one ends and leaves the node to it")
                 self.taken = error
             raise
         except OSError:
@@ -180,10 +180,10 @@ class Master:
     def _note(self, ready: bool, why: str) -> None:
         node = self.node
         if ready and why != self.trouble:
-            log("warn" if why else "info", f"node '{node.instance}': {why or 'all is well again'}")
+            log("warn" if why else "info", f"node '{node.instance}': {why or 'works normally again'}")
             self.trouble = why
         if ready and not self.was_ready:
-            log("info", f"node '{node.instance}' is ready{' (it ran already)' if node.adopted else ''}: {node.memory_bytes // MIB} MiB memory, "
+            log("info", f"node '{node.instance}' is ready{' (it was already running)' if node.adopted else ''}: {node.memory_bytes // MIB} MiB memory, "
                         f"{node.disk_bytes // MIB} MiB disk")
         if self.was_ready and not ready:
             log("warn", f"node '{node.instance}' is not ready: {why}")
@@ -191,7 +191,7 @@ class Master:
 
     def _supervisor_died(self) -> None:
         node = self.node
-        log("error", f"the supervisor of node '{node.instance}', process {node.supervisor}, ended; what it said is in {node.log_dir}/supervisor.out")
+        log("error", f"the supervisor of node '{node.instance}', process {node.supervisor}, ended; its output is in {node.log_dir}/supervisor.out")
         raise Failure(f"node '{node.instance}' {'lost its supervisor' if self.was_ready else 'did not start'}: {node.last_words()}")
 
 

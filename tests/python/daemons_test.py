@@ -634,7 +634,7 @@ class Join(Served):
             shutil.rmtree(own)
         members = self.cluster("b").members
         put(f"public = {key}\n", "x.pub")
-        with self.assertRaisesRegex(flags.Failure, f"'{own}/x.pub' holds another key"):
+        with self.assertRaisesRegex(flags.Failure, f"'{own}/x.pub' contains another key"):
             members.add(join.Member("x", "2" * 40, "10.0.0.1:7000"))
         self.assertTrue(members.add(join.Member("x", key, "10.0.0.1:7000")))
         self.assertTrue(members.add(join.Member("x", "2" * 40, "10.0.0.1:7000")))  # its own since
@@ -717,7 +717,7 @@ class Join(Served):
         named = [join.Member(f"host-{number:06x}", f"{number:040}", "10.0.0.1:7000") for number in range(join.MEMBERS_MAX + 1)]
         for member in named[:-1]:
             self.assertTrue(members.add(member))
-        with self.assertRaisesRegex(flags.Failure, "was heard of in the last 3600 s"):
+        with self.assertRaisesRegex(flags.Failure, "was active in the last 3600 s"):
             members.add(named[-1])
         self.assertFalse(members.add(named[0]))  # heard of again
         members.quiet_s = 0
@@ -728,7 +728,7 @@ class Join(Served):
         self.assertEqual(len(self.cluster("b").members.at), join.MEMBERS_MAX)
 
     def test_a_host_without_the_secret_learns_nothing(self):
-        for ours, theirs, text in ((SECRET, "another secret, long enough", "another secret"), (None, SECRET, "serves its own host only")):
+        for ours, theirs, text in ((SECRET, "another secret, long enough", "another secret"), (None, SECRET, "serves only its own host")):
             master, port = self.master(ours)
             b = self.cluster("b", port, theirs)
             with self.assertRaisesRegex(flags.Failure, text):

@@ -1,4 +1,4 @@
-"""What mooncake_master shows and does over HTTP. Figures come from the pages of the node's actors, segments and keys by libsluice."""
+"""The admin HTTP of mooncake_master. Figures are from the metrics pages of the node's actors, segments and keys from libsluice."""
 
 import asyncio
 import json
@@ -16,25 +16,25 @@ from mooncake.mooncake_config import parse_bool
 TENANT_BYTES_MAX = 255
 QUERY_KEYS_MAX = 4096
 REMOVE_AT_ONCE = 4096
-LISTINGS_MAX = 32  # at a time: each has a thread
-BLOCK_BYTES = 64 << 10  # of a listing
-STATUS_S = 0.1  # so long an answer of sluicectl is good enough
+LISTINGS_MAX = 32  # at one time; each has a thread
+BLOCK_BYTES = 64 << 10  # in a listing
+STATUS_S = 0.1  # how long an answer of sluicectl is reused
 NOT_FOUND, NOT_READY = -704, -703
 
-# Mooncake's name: its type, help, and the counter of ours that says the same.
+# Mooncake's metric: its type, help, and actor and name of the equivalent counter of Sluice.
 KNOWN = (
     ("master_allocated_bytes", "gauge", "bytes of memory in use", "registrar", "used_bytes"),
     ("master_key_count", "gauge", "values, in memory or on disk", "registrar", "object_count"),
     ("master_soft_pin_key_count", "gauge", "values with a soft pin", "registrar", "soft_pinned_count"),
     ("master_allocated_file_size_bytes", "gauge", "bytes of values on disk", "tierer", "live_bytes"),
-    ("master_put_start_requests_total", "counter", "extents asked for, to write", "registrar", "reserve_count"),
-    ("master_put_start_alloc_failures_total", "counter", "writes refused for want of room", "registrar", "refused_count"),
+    ("master_put_start_requests_total", "counter", "extents requested for writes", "registrar", "reserve_count"),
+    ("master_put_start_alloc_failures_total", "counter", "writes refused for lack of memory", "registrar", "refused_count"),
     ("master_put_end_requests_total", "counter", "values committed", "registrar", "commit_count"),
-    ("master_put_revoke_requests_total", "counter", "writes given up", "registrar", "abort_count"),
-    ("master_put_start_discard_cnt", "counter", "writes whose time was over", "registrar", "expired_count"),
-    ("master_put_start_discarded_staging_size", "gauge", "bytes of dead writers, not free yet", "registrar", "quarantined_bytes"),
-    ("master_attempted_evictions_total", "counter", "rounds of eviction", "registrar", "evict_attempt_count"),
-    ("master_successful_evictions_total", "counter", "rounds that made room", "registrar", "evict_success_count"),
+    ("master_put_revoke_requests_total", "counter", "writes aborted", "registrar", "abort_count"),
+    ("master_put_start_discard_cnt", "counter", "writes that expired", "registrar", "expired_count"),
+    ("master_put_start_discarded_staging_size", "gauge", "bytes of dead writers that are not free yet", "registrar", "quarantined_bytes"),
+    ("master_attempted_evictions_total", "counter", "eviction rounds", "registrar", "evict_attempt_count"),
+    ("master_successful_evictions_total", "counter", "eviction rounds that freed memory", "registrar", "evict_success_count"),
     ("master_evicted_key_count", "counter", "values evicted from memory", "registrar", "evicted_count"),
     ("master_evicted_size_bytes", "counter", "their bytes", "registrar", "evicted_bytes"),
     ("master_promotion_completed_total", "counter", "values read from disk into memory", "registrar", "promoted_count"),
@@ -48,7 +48,7 @@ def json_answer(status: int, content: Any) -> Answer:
 
 
 def shown(key: bytes) -> str:
-    """Bytes as a text of JSON; those that are no UTF-8 become '?'."""
+    """Returns a key as text for JSON; if it is not UTF-8, its bytes from 0x80 on become '?'."""
     try:
         return key.decode()
     except UnicodeDecodeError:
@@ -74,15 +74,15 @@ def prefix_of(request: Request) -> bytes:
             return library.tenant_prefix(tenant.decode())
     except UnicodeDecodeError:
         pass
-    raise Refusal(400, "tenant_id: no tenant has such a name")
+    raise Refusal(400, "tenant_id: invalid name of a tenant")
 
 
 class Admin:
-    """Of a whole daemon, whose node has this instance. disk_bytes: the ceiling of its disk tier, 0: it has none."""
+    """The handlers of a daemon for the node `instance`. disk_bytes: limit of its disk tier; 0: none."""
 
     def __init__(self, programs: Programs, instance: str, address: str, disk_bytes: int,
                  when_ready: Optional[Callable[[], Awaitable[None]]] = None):
-        """when_ready: done before anybody is told that the node is ready."""
+        """when_ready: awaited before the node is reported as ready."""
         self.programs, self.instance, self.address, self.disk_bytes = programs, instance, address, disk_bytes
         self._when_ready = when_ready
         self._client: Optional[library.Node] = None
@@ -99,7 +99,7 @@ class Admin:
 
     # ---- the node
     async def status(self) -> Dict[str, Any]:
-        """One question at a time, whose answer all get that asked meanwhile. Raises Failure."""
+        """Returns the node's status. One query runs at a time, and all concurrent callers share its answer. Raises Failure."""
         if time.monotonic() - self._status[0] < STATUS_S:
             return self._status[1]
         if self._asking is None:
@@ -123,7 +123,7 @@ class Admin:
         return ready, why
 
     async def call(self, work: Callable[[library.Node], Any]) -> Any:
-        """What work gives, on a thread, with a client of the node. Raises Refusal, 503, where there is no node."""
+        """Runs work(client) on a thread and returns its result. Raises Refusal, 503, if the node is not ready."""
         ready, why = await self.ready()
         if not ready:
             raise Refusal(503, f"node '{self.instance}' is not ready: {why}")
@@ -136,7 +136,7 @@ class Admin:
                 client = self._client
             return work(client)
         except library.NodeError as error:
-            if error.code == library.LIMIT:  # it has seen too many nodes come and go: the next call opens another one
+            if error.code == library.LIMIT:  # the client has seen too many restarts of nodes: the next call opens another
                 with self._lock:
                     self._client = None
             raise Refusal(503 if error.code in library.RETRY else 500, str(error)) from error
@@ -148,7 +148,7 @@ class Admin:
             if error.code != library.UNSUPPORTED:
                 raise
         usable, used, count = (total(self._status[1], "registrar", name) for name in ("usable_bytes", "used_bytes", "object_count"))
-        return [library.Segment(self.instance, 0, usable, used, count, "", 0)]  # of a node without contributions
+        return [library.Segment(self.instance, 0, usable, used, count, "", 0)]  # a node without contributions
 
     async def segments(self) -> List[library.Segment]:
         return await self.call(self._segments)
@@ -209,7 +209,7 @@ class Admin:
 
     # ---- keys
     async def _look(self, prefix: bytes, keys: List[bytes]) -> List[Dict[str, Any]]:
-        """For each key its code, size and replicas. Leases nothing."""
+        """Returns code, size and replicas of each key. Does not lease."""
         names = [library.name_of(prefix, key) for key in keys]
         asked = [name for name in names if name]
 
@@ -236,7 +236,7 @@ class Admin:
 
     async def batch_query_keys(self, request: Request) -> Answer:
         prefix = prefix_of(request)
-        parts = [part for part in request.arguments.get("keys", "").split(",") if part]  # before they are decoded: a comma is %2C
+        parts = [part for part in request.arguments.get("keys", "").split(",") if part]  # split before decoding: a comma in a key is %2C
         if len(parts) > QUERY_KEYS_MAX:
             raise Refusal(400, f"at most {QUERY_KEYS_MAX} keys")
         keys = [unescape(part) for part in parts]
@@ -255,11 +255,11 @@ class Admin:
         if not ready:
             raise Refusal(503, f"node '{self.instance}' is not ready: {why}")
         if self._listings == LISTINGS_MAX:
-            raise Refusal(503, f"{LISTINGS_MAX} lists are on their way: try again")
+            raise Refusal(503, f"{LISTINGS_MAX} listings are running: try again")
         return Answer(stream=self._list(prefix))
 
     async def _list(self, prefix: bytes) -> AsyncGenerator[bytes, None]:
-        """The index is walked on a thread of its own, at the pace of the reader. Raises what ended the walk."""
+        """Streams the keys. A thread walks the index at the pace of the reader. Raises the error that ended the walk."""
         blocks: "asyncio.Queue[Any]" = asyncio.Queue(2)
         over = threading.Event()
         loop = asyncio.get_running_loop()
@@ -277,7 +277,7 @@ class Admin:
         finally:
             over.set()
             self._listings -= 1
-            while not blocks.empty():  # the walk may wait for room
+            while not blocks.empty():  # the walk may wait for space in the queue
                 blocks.get_nowait()
             await loop.run_in_executor(None, thread.join)
 
@@ -367,7 +367,7 @@ class Admin:
         family("master_active_clients", "gauge", "processes that contribute memory", ("", len({one.pid for one in segments if one.pid})))
         family("master_total_file_capacity_bytes", "gauge", "ceiling of the disk tier", ("", self.disk_bytes))
         family("segment_total_capacity_bytes", "gauge", "memory of a segment", *((label(one), one.length) for one in segments))
-        family("segment_allocated_bytes", "gauge", "bytes that are charged to it", *((label(one), one.used) for one in segments))
+        family("segment_allocated_bytes", "gauge", "bytes charged to a segment", *((label(one), one.used) for one in segments))
         for name, kind, text, actor, ours in KNOWN:
             family(name, kind, text, ("", total(status, actor, ours)))
         family("sluice_attached_processes", "gauge", "processes with libsluice on this node", ("", attached(status)))
@@ -396,11 +396,11 @@ class Admin:
 
 
 def total(status: Dict[str, Any], actor: str, name: str) -> int:
-    """Sum over the living actors whose names begin so."""
+    """Sums a counter over the live actors whose names begin with `actor`."""
     return sum(row["counters"].get(name, 0) for row in status["actors"] if row["alive"] and row["name"].startswith(actor))
 
 
 def attached(status: Dict[str, Any]) -> int:
-    """The registrar's peers that are no actors."""
+    """Number of the registrar's peers that are not actors."""
     actors = sum(row["alive"] and not row["name"].startswith("client.") for row in status["actors"])
     return max(total(status, "registrar", "peer_count") - max(actors - 1, 0), 0)

@@ -1,10 +1,10 @@
-"""A small HTTP/1.1 server for the daemons, which reads requests strictly.
+"""A small HTTP/1.1 server for the daemons with a strict parser.
 
-A request that two servers could read in two ways is refused and its connection closed: two lengths, a length beside chunks, a bare
-LF, a folded line, a second Host or none (RFC 9112). So no request hides in another one on its way through a proxy. Path, method,
-origin and token are looked at before a body is read. Connections, bytes and times are bounded; where connections run out, the oldest
-one whose request is not whole makes room. aiohttp is not used: of the 91 doubtful requests of tests/python/daemons_test.py its
-version 3.8 answers 36, and nobody can refuse these behind it."""
+A request that two servers could parse differently is refused and its connection closed: two lengths, a length together with chunks, a
+bare LF, a folded line, no Host or two (RFC 9112). So no request can hide in another one on its way through a proxy. Path, method, origin
+and token are checked before the body is read. Connections, bytes and times are bounded; when connections run out, the oldest one with an
+incomplete request is closed. aiohttp is not used: of the 91 doubtful requests of tests/python/daemons_test.py its version 3.8 accepts 36,
+and a handler cannot detect them."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from typing import Any, AsyncGenerator, Awaitable, Callable, Dict, List, NamedTu
 HEAD_BYTES_MAX = 32 << 10
 FIELDS_MAX = 64
 BODY_BYTES_MAX = 4 << 20
-BODIES_OF_ONE = 16 << 20  # memory of bodies from one address
-BODIES_BYTES = 64 << 20  # and of all
+BODIES_OF_ONE = 16 << 20  # memory for bodies from one address
+BODIES_BYTES = 64 << 20  # and from all
 CONNECTIONS_MAX = 256
 OF_ONE_ADDRESS = CONNECTIONS_MAX // 2
-IDLE_S, REQUEST_S, ANSWER_S, LINGER_S = 10, 60, 300, 2  # without a byte; until a request is whole; for an answer; for a peer to read it
+IDLE_S, REQUEST_S, ANSWER_S, LINGER_S = 10, 60, 300, 2  # without a byte; until a request is complete; for an answer; for a peer to read it
 
 TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _BAD = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|(?<!\r)\n|\r(?!\n)(?=.)", re.DOTALL)
@@ -41,7 +41,7 @@ _CHUNK = "a chunk is SIZE CR LF, its bytes, CR LF"
 
 
 class Refusal(Exception):
-    """A request is answered with this status, and its connection ends."""
+    """Answers the request with this status and closes its connection."""
 
     def __init__(self, status: int, text: str, allow: str = ""):
         super().__init__(text)
@@ -52,7 +52,7 @@ class Refusal(Exception):
 class Request:
     method: str
     path: str
-    arguments: Dict[str, str]  # as they stand in the URL, the first of each name
+    arguments: Dict[str, str]  # still escaped, the first of each name
     fields: Dict[str, str]  # names in lower case; the last of each name
     old: bool = False  # HTTP/1.0
     closes: bool = False
@@ -66,7 +66,7 @@ class Answer:
     status: int = 200
     body: bytes = b""
     type: str = "text/plain; charset=utf-8"
-    # Bytes that are made while they are sent. When it raises the connection is cut, so that nobody takes a part for the whole.
+    # Yields bytes while they are sent. If it raises, the connection is cut, so that no client takes a part for the whole.
     stream: Optional[AsyncGenerator[bytes, None]] = None
 
 
@@ -74,12 +74,12 @@ class Route(NamedTuple):
     path: str
     methods: Tuple[str, ...]
     handler: Callable[[Any], Awaitable[Answer]]  # gets the Request
-    guarded: Tuple[str, ...] = ()  # those of the methods that change things
+    guarded: Tuple[str, ...] = ()  # methods that change data
 
 
 class Guard(NamedTuple):
-    """Who may do what changes things. With a token: who shows it, over the loopback too. Without: who comes over the loopback, or
-    with open_without_token everybody. A page of another origin never, unless it is named."""
+    """Access to guarded methods. With a token: requests that carry it, also over the loopback. Without: requests over the loopback, or
+    all with open_without_token. Pages of other origins are refused unless listed in origins."""
     token: Optional[str] = None
     origins: Sequence[str] = ()
     open_without_token: bool = False
@@ -90,33 +90,33 @@ def text_answer(status: int, text: str) -> Answer:
 
 
 def unescape(text: str) -> Optional[bytes]:
-    """The bytes of a part of a URL; None: an escape is malformed, or stands for a zero byte."""
+    """Decodes a part of a URL; None: an escape is malformed, or encodes a zero byte."""
     if re.search(r"%(?![0-9A-Fa-f]{2})|%00", text):
         return None
     return re.sub(rb"%(..)", lambda found: bytes([int(found[1], 16)]), text.replace("+", " ").encode("latin-1"))
 
 
 def _parse_target(target: bytes) -> Tuple[str, str, Optional[str]]:
-    """Path, arguments, and the host that a whole URL names."""
+    """Returns path, arguments, and the host if the target is a whole URL."""
     host = None
     if target[:7].lower() == b"http://":
         found = re.match(rb"([^/?]*)(.*)", target[7:], re.DOTALL)
         host, target = found[1].decode("latin-1"), found[2]
     if not target.startswith(b"/") or b"\t" in target or b"#" in target:
-        raise Refusal(400, "the target of a request is a path")
+        raise Refusal(400, "the target of a request must be a path")
     path, _, arguments = target.decode("latin-1").partition("?")
     return path, arguments, host
 
 
 def parse_head(data: bytes) -> Tuple[Request, bool]:
-    """Of a head with its blank line. Gives also whether the peer waits for 100 Continue. Raises Refusal."""
+    """Parses a head with its blank line. Also returns whether the peer waits for 100 Continue. Raises Refusal."""
     lines = data[:-4].split(b"\r\n")
     start = _START.fullmatch(lines[0])
     version = start[3] if start else b""
     if not version.startswith(b"HTTP/") or b" " in version:
-        raise Refusal(400, "a request begins with METHOD TARGET HTTP/1.1")
+        raise Refusal(400, "a request must begin with METHOD TARGET HTTP/1.1")
     if version not in (b"HTTP/1.1", b"HTTP/1.0"):
-        raise Refusal(505, "HTTP/1.1 and HTTP/1.0 are spoken here")
+        raise Refusal(505, "only HTTP/1.1 and HTTP/1.0 are supported")
     path, query, host = _parse_target(start[2])
     if len(lines) - 1 > FIELDS_MAX:
         raise Refusal(431, f"a request has at most {FIELDS_MAX} header lines")
@@ -124,11 +124,11 @@ def parse_head(data: bytes) -> Tuple[Request, bool]:
     for line in lines[1:]:
         found = _FIELD.fullmatch(line)
         if found is None:
-            raise Refusal(400, "a header line is NAME: VALUE, and is not folded")
+            raise Refusal(400, "a header line must be NAME: VALUE, and not folded")
         pairs.append((found[1].decode().lower(), found[2].decode("latin-1")))
     names = Counter(name for name, _ in pairs)
     if any(names[name] > 1 for name in _SINGLE):
-        raise Refusal(400, "Host, Content-Length, Transfer-Encoding, Authorization, Origin and Expect stand once each")
+        raise Refusal(400, "Host, Content-Length, Transfer-Encoding, Authorization, Origin and Expect must not occur twice")
     request = Request(start[1].decode(), path, {}, dict(pairs), old=version == b"HTTP/1.0")
     for part in query.split("&"):
         name, sign, raw = part.partition("=")
@@ -139,18 +139,18 @@ def parse_head(data: bytes) -> Tuple[Request, bool]:
     request.closes = request.old or any("close" in re.split("[, \t]+", value.lower()) for name, value in pairs if name == "connection")
     waits = request.fields.get("expect") if not request.old else None
     if waits is not None and waits.lower() != "100-continue":
-        raise Refusal(417, "100-continue may be expected here")
+        raise Refusal(417, "only 100-continue may be expected")
     return request, waits is not None
 
 
 def _take_length(request: Request) -> None:
     length, coding = request.fields.get("content-length"), request.fields.get("transfer-encoding")
     if coding is not None and (length is not None or request.old):
-        raise Refusal(400, "Transfer-Encoding stands neither beside Content-Length nor in HTTP/1.0")
+        raise Refusal(400, "Transfer-Encoding is not allowed with Content-Length or in HTTP/1.0")
     if coding is not None and coding.lower() != "chunked":
-        raise Refusal(501, "of transfer codings chunked is spoken here")
+        raise Refusal(501, "the only transfer coding is chunked")
     if length is not None and not re.fullmatch("[0-9]+", length):
-        raise Refusal(400, "Content-Length is one number")
+        raise Refusal(400, "Content-Length must be one number")
     request.chunked = coding is not None
     request.length = int(length) if length is not None and len(length) < 20 else None if length is None else 1 << 64
 
@@ -159,25 +159,25 @@ def _check_host(field: Optional[str], host: Optional[str], old: bool) -> None:
     if field is None and old and host is None:
         return
     if field is None or not _HOST.fullmatch(field):
-        raise Refusal(400, "a request names its Host")
+        raise Refusal(400, "a request must name its Host")
     if host is not None and host.lower() != field.lower():
-        raise Refusal(400, "the target of the request has another host than Host")
+        raise Refusal(400, "the target of the request names another host than Host")
 
 
-# ---- who is here
+# ---- connections
 
 def address_of(peer: Any) -> bytes:
-    """What counts as one address: of IPv6 the network of 64 bits."""
+    """Returns what counts as one address: for IPv6 the 64-bit network."""
     try:
         address = ipaddress.ip_address(peer[0].partition("%")[0])
     except (TypeError, ValueError, IndexError):
-        return b""  # of a connection that is gone already
+        return b""  # the connection has already ended
     mapped = getattr(address, "ipv4_mapped", None)
     return mapped.packed if mapped else address.packed[:8]
 
 
 class Crowd:
-    """Connections from the oldest to the youngest, counted by address."""
+    """Connections in order of age, counted by address."""
 
     def __init__(self, of_one_max: int):
         self.of_one_max = of_one_max
@@ -185,7 +185,7 @@ class Crowd:
         self.counts: "Counter[bytes]" = Counter()
 
     def add(self, one: Any, address: bytes) -> Any:
-        """Gives the connection that makes room: the oldest of the address when it has too many, else None."""
+        """Adds a connection. Returns the one to close: the oldest of the address if it has too many, else None."""
         self.addresses[one] = address
         self.counts[address] += 1
         return self.oldest_of(address) if self.counts[address] > self.of_one_max else None
@@ -201,19 +201,19 @@ class Crowd:
         return next(one for one, its in self.addresses.items() if its == address)
 
     def crowded(self) -> Any:
-        """The oldest connection of the address with the most; None: there are none."""
+        """Returns the oldest connection of the address with the most; None: there are none."""
         return self.oldest_of(max(self.counts, key=self.counts.__getitem__)) if self.counts else None
 
 
 class Server:
-    """Routes at any number of listening sockets, in the running loop."""
+    """Serves routes on any number of listening sockets, in the running event loop."""
 
     def __init__(self, routes: Sequence[Route], guard: Guard = Guard()):
         self.routes = {route.path: route for route in routes}
         self.guard = guard
         self.here: Dict["Connection", None] = {}
-        self.reading = Crowd(OF_ONE_ADDRESS)  # those whose request is not whole
-        self.served = Crowd(OF_ONE_ADDRESS)  # and those that are answered
+        self.reading = Crowd(OF_ONE_ADDRESS)  # connections with an incomplete request
+        self.served = Crowd(OF_ONE_ADDRESS)  # connections that are being answered
         self.bodies: Dict["Connection", int] = {}
         self._servers: List[asyncio.AbstractServer] = []
         self._tending: Optional[asyncio.Task] = None
@@ -261,10 +261,10 @@ class Server:
         self.here[one] = None
         self.move(one, self.reading)
         if len(self.here) > CONNECTIONS_MAX:
-            self.cut(self.reading.crowded())  # this one itself when all others are answered
+            self.cut(self.reading.crowded())  # this one itself if all others are being answered
 
     def charge(self, one: "Connection", length: int) -> None:
-        """Takes memory for a body of this length, rounded up to a power of two. Raises Refusal."""
+        """Charges memory for a body of this length, rounded up to a power of two. Raises Refusal."""
         room = max(4096, 1 << (length - 1).bit_length())
         if room == self.bodies.get(one):
             return
@@ -275,17 +275,17 @@ class Server:
         self.bodies[one] = room
 
     def route_of(self, request: Request, of_this_host: bool) -> Route:
-        """By the head alone. Raises Refusal."""
+        """Selects the route by the head of the request. Raises Refusal."""
         route = self.routes.get(request.path)
         if route is None:
             raise Refusal(404, "no such path; GET / lists them")
         method = "GET" if request.method == "HEAD" else request.method
         if method not in route.methods:
             allow = ", ".join("GET, HEAD" if one == "GET" else one for one in route.methods)
-            raise Refusal(405, f"{route.path} takes {allow}", allow)
+            raise Refusal(405, f"{route.path} accepts {allow}", allow)
         self._check_rights(route, request, of_this_host)
         if method == "PUT" and request.length is None and not request.chunked:
-            raise Refusal(411, "a body needs a Content-Length")  # else a forgotten length would put nothing
+            raise Refusal(411, "a body needs a Content-Length")  # else a missing length would store an empty value
         if (request.length or 0) > BODY_BYTES_MAX:
             raise Refusal(413, f"a body has at most {BODY_BYTES_MAX} bytes")
         return route
@@ -293,40 +293,40 @@ class Server:
     def _check_rights(self, route: Route, request: Request, of_this_host: bool) -> None:
         origin = request.fields.get("origin")
         if origin is not None and origin not in self.guard.origins:
-            raise Refusal(403, f"pages of {origin[:200]} are not allowed here")
+            raise Refusal(403, f"pages of {origin[:200]} are not allowed")
         if request.method not in route.guarded:
             return
         if self.guard.token is None:
             if not self.guard.open_without_token and not of_this_host:
-                raise Refusal(403, f"{route.path} is for this host only: ask over the loopback, or start the server with "
+                raise Refusal(403, f"{route.path} is only for this host: use the loopback, or start the server with "
                                    "MOONCAKE_ADMIN_TOKEN or MOONCAKE_ADMIN_TOKEN_FILE")
             return
         scheme, _, shown = request.fields.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(shown.encode("latin-1"), self.guard.token.encode()):
-            raise Refusal(401, f"{route.path} wants the header Authorization: Bearer TOKEN here")
+            raise Refusal(401, f"{route.path} needs the header Authorization: Bearer TOKEN")
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time: its head, its body, its answer. `buffer` has what came and was not read; while a request is answered
-    nothing more is taken from the socket."""
+    """Handles one request at a time: head, body, answer. `buffer` holds received bytes that were not parsed; while a request is answered,
+    the socket is not read."""
 
     def __init__(self, server: Server):
         self.server = server
-        self.transport: asyncio.Transport = None  # type: ignore[assignment] # until it is connected
+        self.transport: asyncio.Transport = None  # type: ignore[assignment] # set by connection_made
         self.address = b""
         self.buffer = bytearray()
         self.scanned = 0
-        self.request: Optional[Request] = None  # whose body is read
+        self.request: Optional[Request] = None  # the request whose body is being read
         self.route: Optional[Route] = None
-        self.left: Optional[int] = None  # bytes of the body or chunk; None: the size of a chunk comes
-        self.after: Optional[str] = None  # what stands after a chunk: "data", or "end" of all
+        self.left: Optional[int] = None  # bytes left of the body or chunk; None: the size of a chunk follows
+        self.after: Optional[str] = None  # state after a chunk: "data", or "end" of the body
         self.task: Optional[asyncio.Task] = None
-        self.dropping = False  # the answer closes the connection: what still comes is dropped
+        self.dropping = False  # the answer closes the connection: further input is dropped
         self.whole_by = self.until = 0.0
         self.writable = asyncio.Event()
         self.writable.set()
 
-    # ---- of asyncio
+    # ---- called by asyncio
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.address = address_of(transport.get_extra_info("peername"))
@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
         self.writable.set()
 
     def eof_received(self) -> bool:
-        return self.task is not None  # a peer that sends no more may still wait for its answer
+        return self.task is not None  # a peer that has closed its side may still wait for the answer
 
     def data_received(self, data: bytes) -> None:
         if self.dropping:
@@ -401,7 +401,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _read_body(self) -> bool:
-        """True: it is whole. Bodies that no handler reads, all but those of PUT, are not kept."""
+        """Reads the body; True: it is complete. Only bodies of PUT are kept, since handlers read no others."""
         request = self.request
         while True:
             if self.left is None:
@@ -424,7 +424,8 @@ class Connection(asyncio.Protocol):
             self.left, self.after = None, "data"
 
     def _read_chunk_line(self) -> bool:
-        """The end of a chunk's bytes and the size of the next one. Extensions and trailers are refused: proxies differ about them."""
+        """Reads the end of a chunk and the size of the next one. Refuses extensions and trailers, since proxies differ in handling
+        them."""
         begin = 0
         if self.after == "data":
             if not b"\r\n".startswith(bytes(self.buffer[:2])):
@@ -466,15 +467,15 @@ class Connection(asyncio.Protocol):
             answer = await route.handler(request)
         except Refusal as refusal:
             answer = text_answer(refusal.status, f"{refusal}\n")
-        except Exception as error:  # a fault of ours, which is logged
+        except Exception as error:  # a bug in a handler; logged
             asyncio.get_running_loop().call_exception_handler({"message": f"{request.method} {request.path}", "exception": error})
-            answer = text_answer(500, "this server failed: its log says how\n")
+            answer = text_answer(500, "this server failed: see its log\n")
         self.until = time.monotonic() + ANSWER_S
         chunks = answer.stream is not None and not request.old
         try:
             await self._send_answer(answer, request.method == "HEAD", request.closes, chunks=chunks)
         except Exception:
-            self.transport.abort()  # in the middle of a stream
+            self.transport.abort()  # within a stream
             raise
         self.server.bodies.pop(self, None)
         if request.closes:
@@ -504,7 +505,7 @@ class Connection(asyncio.Protocol):
             await self._send(b"0\r\n\r\n" if chunks else b"")
 
     def _end(self) -> None:
-        """The peer has a moment to read the answer while it still sends: a close with unread bytes would take it away."""
+        """Closes the connection after a moment in which the peer can read the answer: a close with unread input would discard it."""
         self.dropping = True
         self.buffer.clear()
         self.task = None
@@ -515,15 +516,15 @@ class Connection(asyncio.Protocol):
         self.until = time.monotonic() + LINGER_S
         try:
             self.transport.write_eof()
-        except OSError:  # the peer is gone
+        except OSError:  # the peer has disconnected
             self.transport.abort()
             return
         self.transport.resume_reading()
 
 
 def listen_socket(host: str, port: int, interface: str = "") -> socket.socket:
-    """A socket that is bound and does not listen yet. host: a name or an address, "" for all of IPv4; interface: whose first address
-    is bound instead. Raises OSError, whose text names the port."""
+    """Returns a bound socket that does not listen yet. host: a name or an address, "" for all of IPv4. interface: its first address
+    replaces host. Raises OSError, whose text names the port."""
     if interface:
         host = interface_address(interface)
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
@@ -534,7 +535,7 @@ def listen_socket(host: str, port: int, interface: str = "") -> socket.socket:
     family, kind, _, _, address = found[0]
     listener = socket.socket(family, kind)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of an earlier process that are not forgotten yet
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # despite lingering connections of an earlier process
         listener.bind(address)
         return listener
     except OSError as error:
@@ -549,7 +550,7 @@ def listen_error(error: OSError, host: str, port: int) -> OSError:
 
 
 def _interface_ip(name: str) -> Optional[str]:
-    """The IPv4 address of a network interface; None: it has none."""
+    """Returns the IPv4 address of a network interface; None: it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         try:
             found = fcntl.ioctl(one, 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
@@ -561,18 +562,18 @@ def _interface_ip(name: str) -> Optional[str]:
 def interface_address(name: str) -> str:
     address = _interface_ip(name)
     if address is None:
-        raise OSError(f"rpc_interface: '{name}' is no network interface with an address")
+        raise OSError(f"rpc_interface: '{name}' is not a network interface with an IPv4 address")
     return address
 
 
 def own_address() -> Optional[str]:
-    """The first address that is not of the loopback."""
+    """Returns the first IPv4 address outside the loopback."""
     found = (_interface_ip(name) for _, name in socket.if_nameindex())
     return next((address for address in found if address and not address.startswith("127.")), None)
 
 
 def address_text(host: str, port: int) -> str:
-    """HOST:PORT, with brackets where they are needed; this machine's name in place of all its addresses."""
+    """Returns HOST:PORT, with brackets if needed; this machine's name replaces the address of all interfaces."""
     if host in ("", "0.0.0.0", "::", "[::]"):
         host = socket.gethostname() or "localhost"
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

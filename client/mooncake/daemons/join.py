@@ -1,14 +1,14 @@
-"""How the node of one host becomes a peer of those of other hosts: it asks the master at its main port, and both know the secret.
+"""Makes the node of one host a peer of the nodes of other hosts: it joins the master at its main port, with a common secret.
 
-Three lines of JSON over TCP. The master begins: {"sluice": VERSION, "instance": NAME, "challenge": HEX} (no challenge: it serves its
-own host only). The host that joins: {"join": TEXT, "mac": HEX}, TEXT being {"name", "key", "port", "challenge"}; then the master:
-{"nodes": TEXT, "mac": HEX}, TEXT a list of {"name", "key", "control"}, the master's own with "port" instead; or {"error": TEXT}. A mac
-is HMAC-SHA256 with the secret over "join" or "nodes", the other side's challenge and TEXT, each ended by a line feed. The address of a
-host that joins is the one that it comes from. The secret itself never travels.
+The protocol is three lines of JSON over TCP. The master sends {"sluice": VERSION, "instance": NAME, "challenge": HEX} (without challenge
+it serves only its own host). The joining host sends {"join": TEXT, "mac": HEX}, where TEXT is {"name", "key", "port", "challenge"}. The
+master replies {"nodes": TEXT, "mac": HEX}, where TEXT is a list of {"name", "key", "control"}, its own entry with "port" instead; or
+{"error": TEXT}. A mac is HMAC-SHA256 with the secret over "join" or "nodes", the other side's challenge and TEXT, each ended by a line
+feed. The address of a joining host is the source address of its connection. The secret itself is never sent.
 
-What a host hears stands in a directory: NODE.secret and NAME.pub as the transporter reads them (setting cluster_keys), `peers` with
-addresses (setting peers_file), `name` and `port` of this host. What was not written here is refused, and stays. No values or keys are
-asked for over the port."""
+A directory keeps what a host has learned: NODE.secret and NAME.pub as the transporter reads them (setting cluster_keys), `peers` with
+addresses (setting peers_file), `name` and `port` of this host. Files of other origin are refused and not changed. No values or keys are
+sent over the port."""
 
 import asyncio
 import hashlib
@@ -33,7 +33,7 @@ from mooncake.places import split_address
 MEMBERS_MAX = 64
 LINE_BYTES_MAX = 32768
 CONNECTIONS_MAX = 64
-OF_ONE_ADDRESS = CONNECTIONS_MAX // 4  # of hosts that have not shown the secret
+OF_ONE_ADDRESS = CONNECTIONS_MAX // 4  # connections that have not proved the secret
 GREET_S, LINE_S, JOIN_S, LINGER_S = 3, 5, 10, 1
 JOIN_PAUSE_S = 0.2
 JOIN_AGAIN_S = 5
@@ -43,11 +43,11 @@ HEX = re.compile("[0-9a-f]{64}")
 
 
 class Refused(Failure):
-    """Nobody listens at the master's port."""
+    """No process listens at the master's port."""
 
 
 def control_is_fine(text: str) -> bool:
-    """IP:PORT of one machine, IPv6 in brackets."""
+    """Whether the text is IP:PORT of one machine, IPv6 in brackets."""
     at = split_address(text) if len(text) <= 128 else None
     try:
         return at is not None and "%" not in text and (":" in at[0]) == text.startswith("[") and int(ipaddress.ip_address(at[0])) != 0
@@ -63,25 +63,25 @@ class Member:
 
     def check(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise Failure(f"'{self.name[:40]}' is no name of a node")
+            raise Failure(f"'{self.name[:40]}' is not a name of a node")
         if not KEY.fullmatch(self.key):
-            raise Failure(f"the key of '{self.name}' is no public key")
+            raise Failure(f"the key of '{self.name}' is not a public key")
         if self.control and not control_is_fine(self.control):
-            raise Failure(f"'{self.control[:80]}' is no IP:PORT of '{self.name}'")
+            raise Failure(f"'{self.control[:80]}' is not IP:PORT of '{self.name}'")
 
 
 class Members:
-    """The nodes of a cluster, in memory and in the directory. quiet_s: a node that was not heard of for so long makes room for a new
-    one when there are MEMBERS_MAX; its NAME.pub is removed, which ends what it may here."""
+    """The nodes of a cluster, in memory and in the directory. quiet_s: if there are MEMBERS_MAX, a new node replaces one that was silent
+    for this time; the removal of its NAME.pub revokes its access."""
 
     def __init__(self, directory: str, quiet_s: float, ctl: str):
-        """ctl: the path of sluicectl, which makes keys."""
+        """ctl: path of sluicectl, which makes keys."""
         make_directory(directory)
         remove_leftovers(directory, rf"peers|port|name|{NAME.pattern}\.(?:pub|secret)")
         self.directory, self.quiet_s, self._ctl = directory, quiet_s, ctl
         self.at: Dict[str, Member] = {}
         self.heard: Dict[str, float] = {}
-        self.own: Dict[str, str] = {}  # files of this host: what makes it the same one in a later life
+        self.own: Dict[str, str] = {}  # files of this host that keep its identity over restarts
         known = self._load()
         self.name = self._own_name()
         for member in known[:MEMBERS_MAX]:
@@ -102,7 +102,7 @@ class Members:
             name = f"{host if host[:1].isalnum() else 'node'}-{secrets.token_hex(3)}"
             write_file(self._path("name"), name)
         if not NAME.fullmatch(name):
-            raise Failure(f"'{self._path('name')}' holds no name of a node: remove it")
+            raise Failure(f"'{self._path('name')}' does not contain a name of a node: remove it")
         self.own["name"] = name
         return name
 
@@ -116,21 +116,22 @@ class Members:
         text = read_file(path)
         found = re.search(r"^public = (\S{40})$", text, re.MULTILINE)
         if not found:
-            raise Failure(f"key file '{path}' holds no pair of keys")
+            raise Failure(f"key file '{path}' does not contain a key pair")
         self.own[self.name + ".secret"] = text
         self.own[self.name + ".pub"] = f"public = {found[1]}\n"
         write_file(self._path(self.name + ".pub"), self.own[self.name + ".pub"], 0o644)
         return found[1]
 
     def _key_of(self, name: str) -> str:
-        """What NAME.pub holds; "": it is not there."""
+        """Returns the key in NAME.pub; "": there is no such file."""
         try:
             return read_file(self._path(name + ".pub")).removeprefix("public = ").rstrip("\n")
         except FileNotFoundError:
             return ""
 
     def _load(self) -> List[Member]:
-        """What an earlier life knew. A node without a key is passed over: it joins again. Raises Failure for what no life wrote."""
+        """Returns the members that an earlier process knew. Skips nodes without a key, which will join again. Raises Failure for lines
+        that no daemon wrote."""
         known = []
         try:
             lines = read_file(self._path("peers")).splitlines()
@@ -152,7 +153,7 @@ class Members:
         write_file(self._path("peers"), self._peers())
 
     def keep(self) -> None:
-        """What a cleaner took. Not another's NAME.pub: who removes one shuts that host out."""
+        """Restores files that a cleaner removed. Other hosts' NAME.pub are not restored: removing one shuts that host out."""
         keep_file(self._path("peers"), self._peers())
         for file, text in self.own.items():
             keep_file(self._path(file), text, 0o644 if file.endswith(".pub") else 0o600)
@@ -162,7 +163,7 @@ class Members:
             self.heard[name] = time.monotonic()
 
     def add(self, member: Member) -> bool:
-        """A node that proved to know the secret; one of its name is replaced, this node is passed over. True: something is new.
+        """Adds a node that has proved the secret; it replaces one of the same name. This node itself is skipped. True: something changed.
         Raises Failure."""
         member.check()
         if member.name == self.name:
@@ -171,14 +172,14 @@ class Members:
         member.control = member.control or (before.control if before else "")
         put = self._key_of(member.name) if before is None else ""
         if KEY.fullmatch(put) and put != member.key:
-            raise Failure(f"'{self._path(member.name + '.pub')}' holds another key than the '{member.name}' that joins: remove it")
+            raise Failure(f"'{self._path(member.name + '.pub')}' contains another key than the '{member.name}' that joins: remove it")
         if before is None and len(self.at) == MEMBERS_MAX:
             self._make_room()
         self.heard[member.name] = time.monotonic()
         if before == member:
             return False
-        # The line of peers first, and then the key: a line without a key is nobody's, a key without a line would stay for ever. What
-        # could not be written was not taken, so that it is tried again.
+        # The line in peers is written before the key: a line without a key is ignored, but a key without a line would stay forever. A
+        # node that could not be written is not added, so that it is tried again.
         self.at[member.name] = member
         try:
             self._write_peers()
@@ -194,7 +195,7 @@ class Members:
     def _make_room(self) -> None:
         oldest = min(self.at, key=lambda name: self.heard[name])
         if time.monotonic() - self.heard[oldest] < self.quiet_s:
-            raise Failure(f"the cluster has {MEMBERS_MAX + 1} nodes, and each was heard of in the last {int(self.quiet_s)} s")
+            raise Failure(f"the cluster has {MEMBERS_MAX + 1} nodes, and each was active in the last {int(self.quiet_s)} s")
         try:
             os.unlink(self._path(oldest + ".pub"))
         except FileNotFoundError:
@@ -220,12 +221,13 @@ def proved(secret: str, what: str, challenge: str, line: Dict[str, Any]) -> bool
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     if len(dict(pairs)) != len(pairs):
-        raise ValueError("a name that stands there twice")
+        raise ValueError("duplicate names")
     return dict(pairs)
 
 
 def parse_line(data: bytes) -> Dict[str, Any]:
-    """One flat object of texts and numbers. Nesting is not parsed: who has shown no secret shall not choose how deep. Raises Failure."""
+    """Parses one flat object of texts and numbers. Nesting is refused before parsing, so that a peer without the secret cannot choose its
+    depth. Raises Failure."""
     bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
     try:
         if b"[" in bare or bare.count(b"{") > 1:
@@ -235,14 +237,14 @@ def parse_line(data: bytes) -> Dict[str, Any]:
             return line
     except (ValueError, RecursionError):
         pass
-    raise Failure("what came is no line of texts in JSON")
+    raise Failure("the line is not a flat JSON object")
 
 
 async def read_line(reader: asyncio.StreamReader, within_s: float) -> Dict[str, Any]:
     try:
         data = await asyncio.wait_for(reader.readline(), within_s)
     except asyncio.TimeoutError as error:
-        raise Failure("the other side said nothing in time") from error
+        raise Failure("the other side did not answer in time") from error
     except ValueError as error:
         raise Failure(f"a line of more than {LINE_BYTES_MAX} bytes") from error
     except ConnectionError as error:
@@ -258,7 +260,7 @@ async def send_line(writer: asyncio.StreamWriter, line: Dict[str, Any]) -> None:
 
 
 def _control_of(address: Any, port: Any) -> str:
-    """IP:PORT of a host that is at this address of a socket."""
+    """Returns IP:PORT of a host at this socket address."""
     if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= 65535:
         raise Failure("a node without a port")
     ip = ipaddress.ip_address(address[0].partition("%")[0])
@@ -269,9 +271,8 @@ def _control_of(address: Any, port: Any) -> str:
 # ---- the main port of a daemon
 
 class Port:
-    """Greets whoever connects, and lets hosts join where there is a cluster. Each connection ends within seconds; those that have not
-    shown the secret make room for the next: the oldest of an address that has 16, and the oldest of the address with the most when
-    all 64 places are taken."""
+    """Greets each connection and, in a cluster, lets hosts join. A connection ends within seconds. New connections displace those that
+    have not proved the secret: the oldest of an address that has 16, or, at 64 connections, the oldest of the address with the most."""
 
     def __init__(self, version: str, instance: str, cluster: Optional["Cluster"] = None, greet_s: float = 0):
         self.version, self.instance, self.cluster, self.greet_s = version, instance, cluster, greet_s or GREET_S
@@ -306,10 +307,10 @@ class Port:
         self._push(self._strangers.add(writer, address_of(writer.get_extra_info("peername"))))
         try:
             await self._talk(reader, writer)
-            writer.write_eof()  # a close with unread bytes would take the last line away from the peer
+            writer.write_eof()  # a close with unread input would discard the last line
             await asyncio.wait_for(reader.read(2 * LINE_BYTES_MAX), LINGER_S)
         except (OSError, asyncio.TimeoutError, Failure):
-            pass  # a probe, or a peer that is gone
+            pass  # a probe, or a peer that has disconnected
         finally:
             self._strangers.remove(writer)
             self._here.pop(writer, None)
@@ -333,19 +334,20 @@ class Port:
 
 
 class Cluster:
-    """This host's node among those of other hosts. join: (host, port) of the master that is joined, None: this one is the master."""
+    """This host's membership in a cluster. join: (host, port) of the master to join; None: this one is the master."""
 
     def __init__(self, secret: str, directory: str, quiet_s: float, join: Optional[Tuple[str, int]], ctl: str):
-        # What the master tells no longer makes room at once: the table has as many places as its own.
+        # 0: members that the master no longer lists can be replaced at once, since its table has the same size.
         self.secret, self.join = secret, join
         self.members = Members(directory, 0 if join else quiet_s, ctl)
         self.control_port = self._own_port()
         self.ip = ""
 
     async def open(self, address: str) -> None:
-        """address: --cluster_address, "": found. Joins, which waits for the master for JOIN_S. Raises Failure."""
+        """Joins, waiting for the master for JOIN_S, and determines this host's address. address: --cluster_address; "": automatic. Raises
+        Failure."""
         until = time.monotonic() + JOIN_S
-        while self.join:  # the port of a master that starts at the same time opens when its node serves
+        while self.join:  # the port of a master that is starting opens when its node is ready
             try:
                 await self.join_once(JOIN_S)
                 break
@@ -354,7 +356,7 @@ class Cluster:
                     raise
                 await asyncio.sleep(JOIN_PAUSE_S)
         if address and not control_is_fine(f"[{address}]:1" if ":" in address else f"{address}:1"):
-            raise Failure(f"--cluster_address: '{address[:64]}' is no IP address")
+            raise Failure(f"--cluster_address: '{address[:64]}' is not an IP address")
         self.ip = f"[{address}]" if ":" in address else address or self.ip or own_address() or ""
         if not self.ip:
             raise Failure("this host has no IPv4 address for other hosts: set --cluster_address")
@@ -365,8 +367,8 @@ class Cluster:
                 ("cluster_listen", f"{self.ip}:{self.control_port}"), ("fabric", "tcp"), ("fabric_address", self.ip), ("peer_removes", "true")]
 
     def _own_port(self) -> int:
-        """That of an earlier life, so that the node's settings stay what they were; else a free one. None that the system gives to
-        outgoing connections: it could be taken when the node comes back."""
+        """Returns the port of an earlier start, so that the node's settings do not change; else a free one. Ports that the system uses
+        for outgoing connections are avoided: they could be taken at a restart."""
         try:
             with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
                 first, last = map(int, file.read().split())
@@ -376,7 +378,7 @@ class Cluster:
         try:
             text = read_file(path).rstrip("\n")
             if not re.fullmatch("[1-9][0-9]{0,4}", text) or int(text) > 65535:
-                raise Failure(f"'{path}' holds no port: remove it")
+                raise Failure(f"'{path}' does not contain a port: remove it")
             if not first <= int(text) <= last:
                 self.members.own["port"] = text + "\n"
                 return int(text)
@@ -396,7 +398,7 @@ class Cluster:
 
     # ---- the master's side
     def take(self, text: str, peer: Any) -> Dict[str, Any]:
-        """A join whose sender has proved that it knows the secret. Gives the answer. Raises Failure, OSError."""
+        """Handles a join whose sender has proved the secret, and returns the reply. Raises Failure, OSError."""
         try:
             join = json.loads(text, object_pairs_hook=_unique)
             member = Member(_text(join, "name"), _text(join, "key"), _control_of(peer, join.get("port")))
@@ -413,12 +415,12 @@ class Cluster:
 
     # ---- the side that joins
     async def join_once(self, within_s: float) -> bool:
-        """Joins, or joins again, and takes over who else is there. True: something is new. Raises Failure."""
+        """Joins, or joins again, and adds the other nodes. True: something changed. Raises Failure."""
         host, port = self.join
         try:
             return await asyncio.wait_for(self._join(host, port), within_s)
         except asyncio.TimeoutError as error:
-            raise Failure(f"master {host}:{port}: the other side said nothing in time") from error
+            raise Failure(f"master {host}:{port}: the other side did not answer in time") from error
 
     async def _join(self, host: str, port: int) -> bool:
         try:
@@ -440,9 +442,9 @@ class Cluster:
         greeting = await read_line(reader, JOIN_S)
         theirs, ours = _text(greeting, "challenge"), secrets.token_hex(32)
         if not _text(greeting, "sluice"):
-            raise Failure("what answers there is no master of Sluice")
+            raise Failure("the other side is not a master of Sluice")
         if not HEX.fullmatch(theirs):
-            raise Failure("the master serves its own host only: start it with MOONCAKE_CLUSTER_SECRET")
+            raise Failure("the master serves only its own host: start it with MOONCAKE_CLUSTER_SECRET")
         text = json.dumps({"name": self.members.name, "key": self.members.key, "port": self.control_port, "challenge": ours}, separators=(",", ":"))
         await send_line(writer, {"join": text, "mac": mac_of(self.secret, "join", theirs, text)})
         line = await read_line(reader, JOIN_S)
@@ -460,13 +462,13 @@ class Cluster:
             members = [Member(_text(node, "name"), _text(node, "key"), _text(node, "control") if "control" in node else
                               _control_of(master, node.get("port"))) for node in nodes]
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise Failure("no list of nodes with name, key and address") from error
-        for member in members:  # all that are known still, before one that is new takes the place of one that is not
+            raise Failure("the master's list of nodes is invalid") from error
+        for member in members:  # first refresh known members, before a new one replaces a silent one
             self.members.hear(member.name)
         return any([self.members.add(member) for member in members])
 
     async def keep_joining(self) -> None:
-        """Until it is cancelled, so that each host hears of those that came later."""
+        """Joins again periodically until cancelled, so that each host learns of hosts that joined later."""
         away = False
         while self.join:
             await asyncio.sleep(JOIN_AGAIN_S)
@@ -474,19 +476,19 @@ class Cluster:
                 changed = await self.join_once(JOIN_S)
             except (Failure, OSError) as error:
                 if not away:
-                    log("warn", f"the cluster's master is away: {error}")
+                    log("warn", f"the cluster's master is not reachable: {error}")
                 away = True
                 continue
             if away:
-                log("info", "the cluster's master is back")
+                log("info", "the cluster's master is reachable again")
             elif changed:
                 log("info", "another host joined the cluster")
             away = False
 
 
 def open_directory(told: str, instance: str, runtime_dir: str) -> str:
-    """Where name and keys of this host outlive a boot: --cluster_dir, else the state directory of its user. A root that cannot be
-    written to is no reason not to run: then the runtime directory."""
+    """Returns a directory where name and keys of this host survive a reboot: --cluster_dir, else the user's state directory. If that
+    cannot be written, the runtime directory."""
     state, home = os.environ.get("XDG_STATE_HOME", ""), os.environ.get("HOME", "")
     own = (os.path.abspath(told) if told else (f"{state}/sluice/{instance}/cluster" if state.startswith("/") else f"/var/lib/sluice/{instance}/cluster" if os.geteuid() == 0
                     else f"{home}/.local/state/sluice/{instance}/cluster" if home.startswith("/") else ""))

@@ -1,8 +1,7 @@
-"""libsluice for the daemons: the calls of sluice.h that they need, by ctypes, and how keys are named on a node.
+"""libsluice for the daemons: the calls of sluice.h that they need, by ctypes, and the names of keys on a node.
 
-Keys of the default tenant are their own names, unless they begin with the mark; others are mark, tenant, mark, key. What cannot be a
-key of a node (over 1,024 bytes with its prefix, a zero byte, no UTF-8) is named by its digest (client/mooncake/store/names.h has the
-rule)."""
+Keys of the default tenant are their own names, unless they begin with the mark; others are mark, tenant, mark, key. A key that a node
+cannot have (over 1,024 bytes with its prefix, with a zero byte, or not UTF-8) is named by its digest (client/mooncake/store/names.h)."""
 
 import ctypes
 import glob
@@ -12,10 +11,10 @@ import re
 from ctypes import POINTER, Structure, byref, c_bool, c_char, c_char_p, c_int, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence
 
-API_VERSION = 6  # of sluice.h: sl_client_open refuses another one
+API_VERSION = 6  # of sluice.h; sl_client_open refuses others
 OK, NOT_FOUND, BUSY, LIMIT, TIMEOUT, UNREACHABLE, UNSUPPORTED, LEASED = 0, 1, 3, 4, 5, 8, 16, 27
-RETRY = (BUSY, LIMIT, TIMEOUT, 6, 7, UNREACHABLE, 11, 12, 13, 20, 21, 23)  # codes after which the same call may work later
-CALL_NS = 2_000_000_000  # the longest wait for the registrar
+RETRY = (BUSY, LIMIT, TIMEOUT, 6, 7, UNREACHABLE, 11, 12, 13, 20, 21, 23)  # codes after which the same call may succeed later
+CALL_NS = 2_000_000_000  # longest wait for the registrar
 CONTRIBUTIONS_MAX = 64
 MARK, DIGEST_MARK = b"\x01", b"\x03"  # names.h
 NAME_BYTES_MAX, KEY_BYTES_MAX = 1024, 1 << 20
@@ -50,7 +49,7 @@ class _Contribution(Structure):
                 ("value_count", c_uint64), ("process", c_char * 32), ("pid", c_uint32)]
 
 
-class _Listed(Structure):  # the beginning of sl_object_info
+class _Listed(Structure):  # the first fields of sl_object_info
     _fields_ = [("at", c_void_p), ("length", c_uint32)]
 
 
@@ -58,7 +57,7 @@ _EACH = ctypes.CFUNCTYPE(c_bool, c_void_p, POINTER(_Listed))
 
 
 class Segment(NamedTuple):
-    """What a process contributes."""
+    """A contribution of a process."""
     name: str
     number: int
     length: int
@@ -71,7 +70,7 @@ class Segment(NamedTuple):
 class Found(NamedTuple):
     code: int
     length: int
-    segments: int  # a set of numbers as bits
+    segments: int  # bit set of segment numbers
     in_memory: bool
     on_disk: bool
 
@@ -95,7 +94,7 @@ def _load(bin_directory: str) -> ctypes.CDLL:
 
 
 class Node:
-    """A client of the node of this name. Any thread, but for close()."""
+    """A client of the node with this name. Any thread, except close()."""
     _library: Optional[ctypes.CDLL] = None
 
     def __init__(self, instance: str, bin_directory: str, read_only: bool = False):
@@ -112,7 +111,7 @@ class Node:
             raise NodeError(code, why.text.decode("utf-8", "replace") or f"{name}: code {code}")
 
     def close(self) -> None:
-        """No other thread uses it."""
+        """Closes the client; no other thread may use it."""
         if self._client:
             self._library.sl_client_close(byref(self._client))
 
@@ -131,20 +130,20 @@ class Node:
                         info.process.decode("utf-8", "replace"), info.pid) for info in infos[:count.value]]
 
     def stat(self, names: Sequence[bytes]) -> List[Found]:
-        """Leases nothing."""
+        """Looks names up without leasing them."""
         stats, codes = (_Stat * len(names))(), (c_int * len(names))()
         if names:
             self._library.sl_stat_batch(self._client, _keys(names), len(names), stats, codes)
         return [Found(code, stat.length_bytes, stat.contributions, stat.in_memory, stat.on_disk) for code, stat in zip(codes, stats)]
 
     def list(self, each: Callable[[bytes], bool]) -> None:
-        """Calls each with the name of every visible value, until it returns False. No actor is asked."""
+        """Calls each(name) for every visible value until it returns False. Reads shared memory, asks no actor."""
         def one(_: Any, info: Any) -> bool:
             return each(ctypes.string_at(info[0].at, info[0].length))
         self._call("sl_list", None, _EACH(one), None)
 
     def remove(self, names: Sequence[bytes], force: bool) -> List[int]:
-        """A code for each. Without force what is leased stays."""
+        """Removes values; returns a code for each. Without force, leased values stay."""
         codes = (c_int * len(names))()
         self._call("sl_remove_batch_heeding", _keys(names), len(names), not force, codes, CALL_NS)
         return list(codes)
@@ -173,7 +172,7 @@ def _digest_name(prefix: bytes, key: bytes) -> bytes:
 
 
 def name_of(prefix: bytes, key: bytes) -> Optional[bytes]:
-    """What the node calls a tenant's key. None: no value has such a key."""
+    """Name of a tenant's key on the node. None: invalid key."""
     if not 0 < len(key) <= KEY_BYTES_MAX:
         return None
     own = MARK + MARK if not prefix and key.startswith(MARK) else prefix
@@ -181,7 +180,7 @@ def name_of(prefix: bytes, key: bytes) -> Optional[bytes]:
 
 
 def key_of(prefix: bytes, name: bytes) -> Optional[bytes]:
-    """The tenant's key of a name; None: another tenant's, or one that goes by its digest."""
+    """The tenant's key for a name; None: another tenant's name, or one by digest."""
     if not prefix and not name.startswith(MARK):
         return name
     full = prefix or MARK + MARK
@@ -189,5 +188,5 @@ def key_of(prefix: bytes, name: bytes) -> Optional[bytes]:
 
 
 def is_digest(prefix: bytes, name: bytes) -> bool:
-    """Whether a name is a digest's of this tenant."""
+    """Whether a name is one by digest of this tenant."""
     return re.fullmatch(re.escape((prefix or MARK + MARK)[:-1] + DIGEST_MARK) + rb"[0-9a-f-]+", name) is not None

@@ -1,7 +1,7 @@
-"""The node of a master: its settings, and starting, adopting, watching and ending it.
+"""The node of a master: settings, start, adoption, watch and end.
 
-sluice-node runs it in a session of its own. The node and what it holds outlive a master that is killed, and the next master of the
-name takes it over when it would start it with the same settings, which stand in RUNTIME_DIR/mooncake-master.conf."""
+sluice-node runs the node in a separate session, so the node and its memory survive if the master is killed. The next master of the name
+adopts the node if its settings would be the same as in RUNTIME_DIR/mooncake-master.conf."""
 
 import asyncio
 import contextlib
@@ -19,15 +19,15 @@ from mooncake.mooncake_config import parse_size
 
 STOP_S = 45  # longer than sluice-node lets its actors drain
 MIB = 1 << 20
-ROOM_MIN_MIB = 96  # tables, pages of processes, two steps of populating
+ROOM_MIN_MIB = 96  # tables, pages of processes, two steps of memory population
 DISK_PERCENT = 90
 DISK_BYTES_MAX = 2048 << 30
 DISK_DIRECTORY = "/data/file_storage"
-WORDS_BYTES = 2000  # of what a node said before it ended
+WORDS_BYTES = 2000  # of a node's last output
 
 
 def start_time(pid: int) -> Optional[str]:
-    """When the process was started, in ticks since the boot; None: it is gone or a zombie."""
+    """Start of a process, in ticks since the boot; None: it has ended or is a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as line:
             fields = line.read().rpartition(")")[2].split()
@@ -37,7 +37,7 @@ def start_time(pid: int) -> Optional[str]:
 
 
 def free_bytes(path: str) -> int:
-    """Of the file system of a path, or of the first directory above it that exists."""
+    """Free bytes of the file system of a path, or of its first existing parent."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
     room = os.statvfs(path)
@@ -45,14 +45,14 @@ def free_bytes(path: str) -> int:
 
 
 class Taken(Failure):
-    """The node is another master's."""
+    """Another master owns the node."""
 
 
 class Node:
     def __init__(self, flags: Flags, programs: Programs, instance: str):
         self.flags, self.programs, self.instance = flags, programs, instance
-        self.adopted = False  # it ran already
-        self.room_bytes: Optional[int] = None  # that shared memory had free before the node; None: its memory was there
+        self.adopted = False  # it was already running
+        self.room_bytes: Optional[int] = None  # free shared memory before the node's start; None: its memory existed already
         self.supervisor: Optional[int] = None
         self.child: Optional["subprocess.Popen[bytes]"] = None
         self.died = asyncio.Event()
@@ -63,7 +63,7 @@ class Node:
         self.text = ""  # of the settings file
 
     async def open(self) -> None:
-        """Makes its directories, unless they are another's, and takes its lock. Raises Failure."""
+        """Makes the node's directories and takes its lock. Raises Failure, also for directories of another user."""
         log_dir = self.flags["log_dir"]
         words = ["--instance", self.instance, *(["--log-dir", log_dir] if log_dir else [])]
         await self._read_settings("--make-private", *words)
@@ -85,9 +85,10 @@ class Node:
         self._lock = lock
 
     def keep_names(self) -> None:
-        """Makes again what a cleaner took: without them the next master would not adopt the node, or a second one would. Raises Taken: one does."""
+        """Restores files that a cleaner removed: without them the next master could not adopt the node, or a second one would take it.
+        Raises Taken if another master has the lock."""
         if not os.path.samestat(os.stat(self.runtime_dir), self._place):
-            return  # somebody else's: the node ends
+            return  # the directory was replaced: the node ends
         keep_file(self.config_path, self.text)
         if not os.path.lexists(self.lock_path) or not os.path.samestat(os.stat(self.lock_path), os.fstat(self._lock)):
             self._take_lock()
@@ -105,7 +106,7 @@ class Node:
     def memory_bytes(self) -> int:
         return int(self.settings["memory"])
 
-    # ---- what it shall be
+    # ---- planned settings
     def _has_memory(self) -> bool:
         return os.path.exists(self.shm_dir + "/arena.0")
 
@@ -117,12 +118,12 @@ class Node:
             return ""
 
     def _size_before(self, name: str) -> int:
-        """What an earlier master chose for the node that is still there, or its memory; 0: nothing is."""
+        """Size that an earlier master chose, if the node's memory still exists; else 0."""
         found = re.search(rf"^{name} = ([0-9]+)$", self._text_before(), re.MULTILINE) if self._has_memory() else None
         return int(found[1]) if found else 0
 
     def _plan(self, cluster: List[Tuple[str, str]]) -> str:
-        """The text of the settings file."""
+        """Returns the text of the settings file."""
         flags = self.flags
         rows = self._memory()
         rows.append(("contributions", "true"))
@@ -134,15 +135,15 @@ class Node:
         if flags["log_dir"]:
             rows.append(("log_dir", flags["log_dir"]))
         if any("\n" in value for _, value in rows):
-            raise Failure("a setting of a node has no line feed")
-        return "# of mooncake_master, from its flags\n" + "".join(f"{name} = {value}\n" for name, value in rows)
+            raise Failure("a setting of a node must not contain a line feed")
+        return "# written by mooncake_master, from its flags\n" + "".join(f"{name} = {value}\n" for name, value in rows)
 
     def _memory(self) -> List[Tuple[str, str]]:
-        """Without --memory the node takes what there is room for as its ceiling."""
+        """Without --memory the node chooses its limit from the free space."""
         if not self._has_memory():
             self.room_bytes = free_bytes(self.shm_dir)
             if self.room_bytes < ROOM_MIN_MIB * MIB:
-                raise Failure(f"'{self.shm_dir}' has {self.room_bytes // MIB} MiB free, and a node needs {ROOM_MIN_MIB} at least: make room "
+                raise Failure(f"'{self.shm_dir}' has {self.room_bytes // MIB} MiB free, but a node needs at least {ROOM_MIN_MIB}: free some "
                               "(df -h /dev/shm), or give the container more (docker run --shm-size)")
         size = self.flags["memory"] or self._size_before("memory")
         return [("memory", str(size))] if size else []
@@ -155,7 +156,7 @@ class Node:
         source, path = next(((name, os.environ[name]) for name in variables if os.environ.get(name)),
                             ("--root_fs_dir", flags["root_fs_dir"]) if flags["root_fs_dir"] else
                             ("the default (MOONCAKE_OFFLOAD_FILE_STORAGE_PATH is not set)", DISK_DIRECTORY))
-        place = re.sub("^[^/,]*:(?=/)", "", path)  # KIND:/DIR
+        place = re.sub("^[^/,]*:(?=/)", "", path)  # strips KIND: of KIND:/DIR
         if not place.startswith("/"):
             raise Failure(f"{source}: '{path[:128]}' must begin with /")
         if "," not in path:
@@ -167,7 +168,7 @@ class Node:
                 raise Failure(f"disk tier, by {source}: directory '{path[:100]}': {error.strerror}") from error
         size = (0 if flags["quota_bytes"] else self._size_before("disk")) or self._disk_size(place)
         if size == 0:
-            raise Failure(f"disk tier, by {source}: no room at '{path[:100]}', or less than 1 MiB asked for")
+            raise Failure(f"disk tier, by {source}: no space at '{path[:100]}', or less than 1 MiB requested")
         return [("disk", str(size)), ("disk_path", path)]
 
     def _disk_size(self, path: str) -> int:
@@ -177,22 +178,22 @@ class Node:
         except ValueError as error:
             raise Failure(str(error)[:256]) from error
         place = next((at for at in (f"{path}/sluice-disk-{os.geteuid()}", path) if os.path.isdir(at)), path)
-        try:  # what a disk that lies there takes already is room for it
+        try:  # space that this node's disk tier already uses counts as free
             here = sum(entry.stat().st_blocks * 512 for entry in os.scandir(place) if entry.is_file(follow_symlinks=False))
         except OSError:
-            here = 0  # the node's start says why
+            here = 0  # the node's start reports why
         usable = (free_bytes(path) + here) // 100 * DISK_PERCENT
         size = min(self.flags["quota_bytes"] or usable, limit, self.flags["global_file_segment_size"])
         return size // MIB * MIB
 
     # ---- starting
     async def start(self, cluster: List[Tuple[str, str]]) -> None:
-        """Takes over the node that runs, or starts it; does not wait until it is ready. Raises Failure."""
+        """Adopts the running node, or starts it; does not wait until it is ready. Raises Failure."""
         self.text = text = self._plan(cluster)
         before = self._text_before()
         running = self._running()
         if running and (text != before or not self._masters_own()):
-            raise Failure(f"node '{self.instance}' runs, and {self._difference(before, text)}; end it: sluice-node stop --instance {self.instance}")
+            raise Failure(f"node '{self.instance}' is running, and {self._difference(before, text)}; end it: sluice-node stop --instance {self.instance}")
         if text != before:
             if self._has_memory():
                 await self._end_leftovers()
@@ -201,7 +202,7 @@ class Node:
             await self._read_settings("--config", self.config_path, "--instance", self.instance)
         except Failure:
             if text != before:
-                os.unlink(self.config_path)  # no node can have it
+                os.unlink(self.config_path)  # no node can use it
             raise
         self.adopted, self.supervisor = running is not None, running
         if running is None:
@@ -209,7 +210,7 @@ class Node:
         asyncio.get_running_loop().add_reader(self._watch, self._watch_end)
 
     def _running(self) -> Optional[int]:
-        """The supervisor that its pid file names, if it lives. The process that is looked at is the one that _watch names from then on."""
+        """Returns the process id of the supervisor in the pid file if it is alive; _watch is then its pidfd, opened before the check."""
         try:
             with open(self.runtime_dir + "/supervisor.pid", encoding="utf-8") as file:
                 found = re.match(r"([1-9][0-9]{0,9}) ([0-9]+)", file.read())
@@ -228,8 +229,8 @@ class Node:
         return None
 
     def _masters_own(self) -> bool:
-        """Whether the node that runs was started as _spawn does it. sluice-node adds the memory that nobody named, and at a restart how that named
-        the node."""
+        """Whether the running node was started as _spawn does. sluice-node adds --memory if it was not given, and at a restart the
+        arguments that named the node."""
         with open(self.runtime_dir + "/start-arguments", "rb") as file:
             given = os.fsdecode(file.read())
         words = ["--config", os.path.realpath(self.config_path), "--instance", self.instance, ""]
@@ -238,25 +239,25 @@ class Node:
 
     @staticmethod
     def _difference(before: str, asked: str) -> str:
-        """The first line that differs, for people."""
+        """Describes the first line that differs, for people."""
         if before in ("", asked):
             return "it was not started by a mooncake_master"
         had, want = before.split("\n"), asked.split("\n")
         at = next((number for number, line in enumerate(had) if want[number:number + 1] != [line]), len(had) - 1)
-        return f"it has '{had[at][:80]}', asked is '{want[min(at, len(want) - 1)][:80]}'"
+        return f"it has '{had[at][:80]}', requested is '{want[min(at, len(want) - 1)][:80]}'"
 
     def _popen(self, *words: str) -> "subprocess.Popen[bytes]":
-        """sluice-node, which says what it says to supervisor.out. A Ctrl-C at the terminal does not reach it."""
+        """Runs sluice-node with output to supervisor.out, in a session that Ctrl-C does not reach."""
         with open(self.log_dir + "/supervisor.out", "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as out:
             return subprocess.Popen([self.programs.node, *words, "--instance", self.instance], env=self.programs.environment(),
                                     stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
 
     async def _end_leftovers(self) -> None:
-        """Memory and processes that a killed node of other settings left."""
+        """Ends processes and removes memory that a killed node with other settings left."""
         process = self._popen("stop")
         code = await asyncio.get_running_loop().run_in_executor(None, process.wait, STOP_S)
-        if code not in (0, 3):  # 3: no supervisor ran, which was known
-            raise Failure(f"what an earlier node '{self.instance}' left could not be removed: sluice-node stop ended with code {code}")
+        if code not in (0, 3):  # 3: no supervisor was running, as expected
+            raise Failure(f"leftovers of an earlier node '{self.instance}' could not be removed: sluice-node stop ended with code {code}")
 
     def _spawn(self) -> None:
         try:
@@ -275,18 +276,18 @@ class Node:
         self.died.set()
 
     def last_words(self) -> str:
-        """What the supervisor that ended had said."""
+        """Returns the last output of the supervisor that ended."""
         try:
             with open(self.log_dir + "/supervisor.out", "rb") as file:
                 end = file.seek(0, os.SEEK_END)
                 file.seek(max(self._said_bytes, end - WORDS_BYTES))
-                return file.read().decode("utf-8", "replace").strip() or "it ended without a word"
+                return file.read().decode("utf-8", "replace").strip() or "it ended without output"
         except FileNotFoundError:
             return f"its directory {self.log_dir} was removed"
 
     # ---- ending
     async def stop(self) -> None:
-        """Ends the node, its memory too. Raises Failure when it had to be killed."""
+        """Ends the node and its memory. Raises Failure if it had to be killed."""
         if self.supervisor is None or self.died.is_set():
             return
         for number in (signal.SIGTERM, signal.SIGCONT):

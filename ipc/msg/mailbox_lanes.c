@@ -1,5 +1,5 @@
-/* ipc/msg/mailbox_lanes.c - the lanes of a mailbox: offered to those we talk to, accepted from
- * those who talk to us, read and written, and given up when the other side dies or lies. */
+/* ipc/msg/mailbox_lanes.c - the lanes of a mailbox: offered to peers, accepted from peers, read and
+ * written, and closed when the other side dies or violates the protocol. */
 #include "ipc/msg/mailbox_internal.h"
 
 #include <errno.h>
@@ -14,21 +14,21 @@
 #include <unistd.h>
 
 #define KIND_MESSAGE 1u
-#define KIND_LONG    2u /* empty: the frame comes by the socket */
+#define KIND_LONG    2u /* empty: the frame itself is sent over the socket */
 
-/* An offer is one packet on its way while the socket connects: who takes longer is stuck. */
+/* An offer is one packet, sent while the socket connects: a peer that takes longer is stuck. */
 #define HANDSHAKE_NS  (2 * SL_NS_PER_S)
 #define HALF_OPEN_MAX 32u
-#define ACCEPTS_MAX   32u /* in one go */
-/* Where nobody is: an actor that was restarted is found soon. */
+#define ACCEPTS_MAX   32u /* at a time */
+/* Pause after an offer to an absent peer: a restarted actor is found soon. */
 #define OFFER_PAUSE_NS     (10 * SL_NS_PER_MS)
 #define OFFER_PAUSE_NS_MAX (100 * SL_NS_PER_MS)
-/* After a refusal. */
+/* Pause after a refusal. */
 #define REFUSED_PAUSE_NS (1 * SL_NS_PER_S)
 #define LISTEN_AGAIN_NS  (100 * SL_NS_PER_MS)
-/* Names of clients: those of actors have room of their own. */
+/* Prefix of clients' names: lanes of actors are counted separately. */
 #define CLIENT_PREFIX "client."
-/* Looks at the clock once in so many looks at the rings. */
+/* Reads the clock once in this number of polls of the rings. */
 #define SPIN_LOOKS 32u
 
 static void due_at(struct sl_mailbox *mailbox, uint64_t at_ns)
@@ -63,7 +63,7 @@ static uint32_t number_of(const struct sl_mailbox *mailbox, const struct sl_mail
     return (uint32_t)(slot - mailbox->lanes);
 }
 
-/* The doorbell's other owner may keep it open: closing would not end our watch. */
+/* Stop watching explicitly: if the doorbell's other owner keeps it open, closing does not. */
 static void fds_forget(struct sl_mailbox *mailbox, struct sl_lane *lane)
 {
     int *fds[] = {&lane->socket_fd, &lane->doorbell_fd, &lane->peer_bell_fd};
@@ -76,13 +76,13 @@ static void fds_forget(struct sl_mailbox *mailbox, struct sl_lane *lane)
     }
 }
 
-/* refused: what sends answer until the next lane stands. */
+/* refused: result of sends until the next lane is open. */
 static void peer_loses_lane(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot,
                             sl_err refused)
 {
     if (slot->peer != 0) {
         struct sl_mailbox_peer *peer = &mailbox->peers[slot->peer - 1];
-        bool gone = refused == SL_ERR_UNREACHABLE; /* it may be back soon */
+        bool gone = refused == SL_ERR_UNREACHABLE; /* it may return soon */
         peer->lane = 0;
         peer->refused = refused;
         peer->offer_at_ns =
@@ -111,14 +111,14 @@ static void lane_free(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot, 
     }
 }
 
-/* The other side wrote what cannot be, or did not do in time what it had announced. */
+/* The other side wrote invalid data, or missed a deadline. */
 static void lane_drop(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     mailbox->stats.lanes_dropped++;
     lane_free(mailbox, slot, SL_ERR_BUSY);
 }
 
-/* The other side is gone: what it left in the ring and in the socket is read still. */
+/* The other side has closed: frames left in the ring and the socket are still read. */
 static void lane_end(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     mailbox->stats.lanes_ended++;
@@ -129,14 +129,15 @@ static void lane_end(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
         return;
     }
     peer_loses_lane(mailbox, slot, SL_ERR_UNREACHABLE);
-    (void)shutdown(slot->lane.socket_fd, SHUT_RDWR); /* if it lives after all, it learns of this */
+    (void)shutdown(slot->lane.socket_fd, SHUT_RDWR); /* if it is alive, this notifies it */
     mailbox->stats.lanes--;
     slot->state = SL_LANE_ENDING;
 }
 
 /* ----------------------------------------------- spinning */
 
-/* Processes of this node that may want a core now: we, and who has not said that it sleeps. */
+/* Processes of this node that may want a core now: this one, and all that have not announced that
+ * they sleep. */
 static uint32_t runnable_count(const struct sl_mailbox *mailbox)
 {
     uint32_t count = 1;
@@ -177,24 +178,24 @@ bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns)
     return came;
 }
 
-/* ----------------------------------------------- coming to stand */
+/* ----------------------------------------------- opening */
 
 static void lane_stands(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     slot->state = SL_LANE_STANDS;
     slot->deadline_ns = SL_NEVER_NS;
     mailbox->stats.lanes++;
-    mailbox->spin_cores = sl_spin_cores(); /* they may be others by then */
+    mailbox->spin_cores = sl_spin_cores(); /* they may have changed by then */
 }
 
 static bool watch_bell(struct sl_mailbox *mailbox, const struct sl_mailbox_lane *slot)
 {
-    /* Edge-triggered: every ring is news, and need not be read. */
+    /* Edge-triggered: every ring is an event, and need not be read. */
     return sl_mailbox_watch(mailbox, slot->lane.doorbell_fd, SL_TAG_BELL, number_of(mailbox, slot),
                             EPOLLIN | EPOLLET) == 0;
 }
 
-/* Edge-triggered: what lies in a standing lane's socket is announced by the ring. */
+/* Edge-triggered: frames in an open lane's socket are announced by the ring. */
 static bool watch_socket(struct sl_mailbox *mailbox, const struct sl_mailbox_lane *slot)
 {
     return sl_mailbox_watch(mailbox, slot->lane.socket_fd, SL_TAG_LANE, number_of(mailbox, slot),
@@ -224,7 +225,7 @@ void sl_mailbox_lane_offer(struct sl_mailbox *mailbox, struct sl_mailbox_peer *p
     if (peer->refused != SL_OK) {
         return;
     }
-    /* No deadline: where somebody listens, he answers or dies. */
+    /* No deadline: a process that listens either answers or dies. */
     slot->state = SL_LANE_OFFERED;
     slot->ours = true;
     slot->peer = (uint32_t)(peer - mailbox->peers) + 1;
@@ -239,7 +240,7 @@ static void offer_answered(struct sl_mailbox *mailbox, struct sl_mailbox_lane *s
 {
     sl_err err = sl_lane_answered(&slot->lane);
     if (err == SL_OK && !sl_lane_holds(&slot->lane)) {
-        err = SL_ERR_PEER_DIED; /* it said yes, and died before we heard it */
+        err = SL_ERR_PEER_DIED; /* it accepted, and died before we received that */
     }
     if (err == SL_OK) {
         mailbox->peers[slot->peer - 1].offer_pause_ns = OFFER_PAUSE_NS;
@@ -250,7 +251,7 @@ static void offer_answered(struct sl_mailbox *mailbox, struct sl_mailbox_lane *s
     }
 }
 
-/* Another lane under this name and of this direction. */
+/* Finds another lane of this name and direction. */
 static struct sl_mailbox_lane *lane_of(const struct sl_mailbox *mailbox, const char *name,
                                        enum sl_mailbox_lane_state state)
 {
@@ -263,14 +264,14 @@ static struct sl_mailbox_lane *lane_of(const struct sl_mailbox *mailbox, const c
     return NULL;
 }
 
-/* A name that comes again is a restarted process, or one that gave its lane up: the new one counts,
- * after what the old one still holds. */
+/* A name that connects again is a restarted process, or one that gave up its lane: the new lane
+ * counts, after the frames left in the old one. */
 static void lane_succeeds(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     struct sl_mailbox_lane *old = lane_of(mailbox, slot->lane.name, SL_LANE_STANDS);
     if (old != NULL) {
         struct sl_mailbox_lane *older = lane_of(mailbox, slot->lane.name, SL_LANE_ENDING);
-        if (older != NULL) { /* one is enough to keep for the dead */
+        if (older != NULL) { /* one is enough to keep for a dead process */
             lane_free(mailbox, older, SL_OK);
         }
         lane_end(mailbox, old);
@@ -290,7 +291,7 @@ static uint32_t theirs_count(const struct sl_mailbox *mailbox, const char *prefi
     return count;
 }
 
-/* Lanes of the dead that a forked child still holds open: they go when the room is needed. */
+/* Frees lanes of dead processes that a forked child still holds open, when room is needed. */
 static void dead_sweep(struct sl_mailbox *mailbox)
 {
     for (uint32_t i = mailbox->lane_count; i-- > 0;) {
@@ -302,7 +303,7 @@ static void dead_sweep(struct sl_mailbox *mailbox)
     }
 }
 
-/* Whether lanes to us under names that begin so are no more than that. */
+/* Whether there is room for one more lane to us under a name with this prefix. */
 static bool has_room(struct sl_mailbox *mailbox, const char *prefix, uint32_t most)
 {
     if (theirs_count(mailbox, prefix) > most) {
@@ -338,7 +339,7 @@ static void offer_came(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
     lane_free(mailbox, slot, SL_OK);
 }
 
-/* The oldest of too many handshakes gives way: who stalls one must not keep the others out. */
+/* The oldest of too many handshakes is dropped, so that stalled ones do not keep others out. */
 static void half_open_bound(struct sl_mailbox *mailbox)
 {
     struct sl_mailbox_lane *oldest = NULL;
@@ -366,7 +367,7 @@ static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
         return true;
     }
     if (err == SL_ERR_LIMIT || err == SL_ERR_OS) {
-        /* It stays readable: looking away for a moment keeps the loop from spinning on it. */
+        /* It stays readable: not watching it for a moment keeps the loop from spinning. */
         (void)epoll_ctl(mailbox->epoll_fd, EPOLL_CTL_DEL, mailbox->listen_fd, NULL);
         mailbox->listen_again_ns = now_ns + LISTEN_AGAIN_NS;
         due_at(mailbox, mailbox->listen_again_ns);
@@ -380,7 +381,7 @@ static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
     struct sl_mailbox_lane *slot = room ? lane_new(mailbox) : NULL;
     if (slot == NULL) {
         mailbox->stats.lanes_refused++;
-        (void)sl_lane_take_offer(&lane); /* unread, it would swallow the answer */
+        (void)sl_lane_take_offer(&lane); /* unread, it would absorb the answer */
         (void)sl_lane_confirm(&lane, SL_ERR_LIMIT);
         sl_lane_close(&lane);
         return true;
@@ -393,7 +394,7 @@ static bool accept_one(struct sl_mailbox *mailbox, uint64_t now_ns)
         lane_free(mailbox, slot, SL_OK);
         return true;
     }
-    offer_came(mailbox, slot); /* mostly it is there already */
+    offer_came(mailbox, slot); /* usually the offer has arrived */
     return true;
 }
 
@@ -405,13 +406,13 @@ void sl_mailbox_lanes_event(struct sl_mailbox *mailbox, enum sl_mailbox_tag tag,
         }
         return;
     }
-    /* Events of a slot that was freed in the same batch, or used anew, do no harm: what is done
-     * here is asked for first. */
+    /* Events of a slot that was freed or reused in the same batch are harmless: each action is
+     * checked first. */
     if (number >= mailbox->lane_count) {
         return;
     }
     struct sl_mailbox_lane *slot = &mailbox->lanes[number];
-    if (tag == SL_TAG_BELL) { /* somebody wrote, which the ring says as well */
+    if (tag == SL_TAG_BELL) { /* a frame was written, which the ring shows as well */
         if (slot->lane.doorbell_fd >= 0) {
             sl_lane_rung(&slot->lane);
         }
@@ -470,7 +471,7 @@ static sl_err lane_send(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot
     bool is_long = length_bytes > sl_queue_frame_bytes_max(slot->lane.writer.ring_bytes);
     bool doorbell = false;
     sl_err err = SL_OK;
-    if (is_long) { /* behind it nothing may fail for want of room */
+    if (is_long) { /* after this nothing may fail for lack of room */
         err = !sl_queue_has_room(&slot->lane.writer, 0)
                   ? SL_ERR_LIMIT
                   : sl_lane_send_long(&slot->lane, frame, length_bytes, mailbox->message_bytes_max);
@@ -573,7 +574,7 @@ bool sl_mailbox_lane_take(struct sl_mailbox *mailbox, uint32_t slot_number, cons
     }
     memcpy(mailbox->from, slot->lane.name, sizeof(mailbox->from));
     mailbox->stats.lane_received += err == SL_OK ? 1 : 0;
-    /* Behind the end, also when a frame that was changed meanwhile jumps over it. */
+    /* At or past the end, even if a frame that was changed meanwhile skips over it. */
     if (slot->state == SL_LANE_ENDING && (int64_t)(slot->end - slot->lane.reader.head) <= 0) {
         lane_free(mailbox, slot, SL_OK);
     }
@@ -619,7 +620,7 @@ void sl_mailbox_lanes_awake(struct sl_mailbox *mailbox)
         }
         struct sl_queue_shared *shared = slot->lane.reader.shared;
         bool untaken = atomic_load_explicit(&shared->sleeping, memory_order_relaxed) != 0;
-        /* The writer saw no sleeper, and we slept to the end: what the limit of a sleep is for. */
+        /* The writer saw no sleeper, so this sleep lasted until its limit. */
         if (untaken && lane_ready(slot) &&
             sl_clock_monotonic_ns() - mailbox->announced_at_ns >= SL_QUEUE_SLEEP_NS_MAX) {
             mailbox->stats.late_wakeups++;

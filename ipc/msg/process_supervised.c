@@ -1,7 +1,6 @@
-/* ipc/msg/process_supervised.c - an actor knows whether its supervisor lives, and says since when
- * it does not. It goes on: memory, clients and other actors are none of the supervisor's, and a new
- * one finds it by its pid file. So it does not die with its parent (PR_SET_PDEATHSIG), which is
- * gone by then. */
+/* ipc/msg/process_supervised.c - watches the actor's supervisor, and reports since when it is dead.
+ * The actor continues: memory, clients and other actors do not depend on the supervisor, and a new
+ * one is found by its pid file. So the actor must not die with its parent (PR_SET_PDEATHSIG). */
 #include "ipc/msg/process_internal.h"
 
 #include <inttypes.h>
@@ -23,7 +22,7 @@ static void supervisor_died(void *context, struct sl_proc_id proc)
                  proc.pid);
 }
 
-/* Whether supervisor.pid names one that was not known. */
+/* Whether supervisor.pid names another process than before. */
 static bool find_other(struct sl_process *process)
 {
     char path[sizeof(process->paths.runtime_dir) + 32];
@@ -33,9 +32,9 @@ static bool find_other(struct sl_process *process)
         sl_proc_id_equal(found, process->supervisor)) {
         return false;
     }
-    /* One that is dead already is told at once. */
+    /* A process that is already dead is reported at once. */
     if (sl_loop_process_watch(process->loop, found, supervisor_died, process, NULL) != SL_OK) {
-        return false; /* no descriptors: looked for again */
+        return false; /* no descriptors: tried again later */
     }
     process->supervisor = found;
     return true;
@@ -43,7 +42,7 @@ static bool find_other(struct sl_process *process)
 
 void sl_process_supervisor_find(struct sl_process *process)
 {
-    gauge_set(process, 0); /* the page may be that of an earlier life */
+    gauge_set(process, 0); /* the page may be from an earlier life */
     (void)find_other(process);
 }
 

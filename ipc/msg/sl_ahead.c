@@ -2,14 +2,14 @@
 #include "ipc/msg/sl_ahead.h"
 #include "runtime/base/sl_clock.h"
 
-/* A size that was wanted this long ago is wanted again. */
+/* A size that was wanted within this time is expected to be wanted again. */
 #define WARM_NS (500 * SL_NS_PER_MS)
-/* After a request for more that was refused, or not answered. */
+/* Pause after a request for more that was refused or not answered. */
 #define PAUSE_NS (100 * SL_NS_PER_MS)
-/* Filled up for so many writes at a time: the one that asks waits a microsecond for each extent,
- * the others wait for none. */
+/* Refilled for this number of writes at a time: the requesting one waits a microsecond per extent,
+ * the others do not wait. */
 #define WRITES_AHEAD   16u
-#define HELD_BYTES_MAX (4 * SL_MIB) /* of a class, unless two writes need more */
+#define HELD_BYTES_MAX (4 * SL_MIB) /* per class, unless two writes need more */
 
 static struct sl_ahead_class *class_find(struct sl_ahead *ahead, uint64_t space_bytes)
 {
@@ -22,7 +22,8 @@ static struct sl_ahead_class *class_find(struct sl_ahead *ahead, uint64_t space_
     return NULL;
 }
 
-/* The row of the size; else the empty row that was not wanted for longest. NULL: none is empty. */
+/* The row of the size; otherwise the empty row that was unused for the longest time. NULL: none is
+ * empty. */
 static struct sl_ahead_class *class_of(struct sl_ahead *ahead, uint64_t space_bytes)
 {
     struct sl_ahead_class *class = class_find(ahead, space_bytes);

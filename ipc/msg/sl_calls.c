@@ -1,8 +1,8 @@
-/* ipc/msg/sl_calls.c - outstanding requests: kept frames, resends, deadlines.
+/* ipc/msg/sl_calls.c - outstanding requests: stored frames, resends, deadlines.
  *
- * Slots are an array. A hash table finds them by sequence number, a heap orders them by when each
- * is due (for a resend or for its deadline), so ten thousand calls cost what is due and not what
- * there is. */
+ * Slots are an array. A hash table finds them by sequence number, and a heap orders them by due
+ * time (of a resend or the deadline), so the cost depends on the calls that are due and not on
+ * all. */
 #include "ipc/msg/msg_internal.h"
 #include "runtime/base/sl_backoff.h"
 #include "runtime/base/sl_heap.h"
@@ -15,7 +15,7 @@
 #define NONE UINT32_MAX
 /* A slot keeps a frame buffer up to this size for its next call. */
 #define SLOT_KEEPS_BYTES 4096u
-/* All kept frames together, in largest frames. */
+/* Bound of all stored frames together, in frames of maximum size. */
 #define KEPT_FRAMES_MAX        4u
 #define CALL_RETRY_STANDARD_NS (100 * SL_NS_PER_MS)
 
@@ -35,7 +35,7 @@ struct slot {
 struct sl_calls {
     struct sl_env *env;
     struct slot *slots;
-    struct sl_heap due; /* slots, of the next resend, their deadline at the latest */
+    struct sl_heap due; /* slots, by next resend or deadline */
     struct sl_table by_seq;
     uint64_t kept_bytes;
     uint64_t kept_bytes_max;
@@ -143,7 +143,7 @@ void sl_calls_destroy(struct sl_calls **calls)
     *calls = NULL;
 }
 
-/* Sends the kept frame with what is left of its budget, and says when it is due again. */
+/* Sends the stored frame with the remaining budget, and returns when it is due again. */
 static uint64_t slot_transmit(struct sl_calls *calls, struct slot *slot, uint64_t now_ns)
 {
     sl_frame_set_budget(slot->frame, slot->budget_offset_bytes,
@@ -244,7 +244,7 @@ bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct s
         memcmp(reply->sender.at, call->to, to_length) != 0) {
         return false;
     }
-    if (reply->code == SL_ERR_DRAINING) { /* it did nothing, and will end: its successor is asked */
+    if (reply->code == SL_ERR_DRAINING) { /* it did nothing and will exit: ask its successor */
         uint64_t due_ns = sl_deadline_ns(calls->env->now_ns, SL_RESEND_DRAINING_NS);
         sl_heap_set(&calls->due, (uint32_t)(slot - calls->slots),
                     SL_MIN(due_ns, slot->deadline_ns));

@@ -1,4 +1,4 @@
-/* ipc/msg/sl_cluster.c - settings of a node among others. */
+/* ipc/msg/sl_cluster.c - settings of a node in a cluster. */
 #include "ipc/msg/sl_cluster.h"
 
 #include "ipc/msg/sl_msg.h"
@@ -68,8 +68,7 @@ bool sl_cluster_address(const char *text, bool *any)
     return true;
 }
 
-/* A name, an IPv4 address, or an IPv6 address, with its zone or without: ZeroMQ takes no other one.
- */
+/* A name, an IPv4 address, or an IPv6 address with or without a zone: ZeroMQ accepts only these. */
 static bool is_host(const char *host, bool bracket)
 {
     static const char letters[] =
@@ -141,7 +140,7 @@ static sl_err peers_check(const struct sl_config *config, const char *node, stru
             return sl_fail(why, SL_ERR_CONFIG, "peers: '%s' is listed twice", peer.name);
         }
         if (is_own) {
-            own = true; /* one list may serve all nodes */
+            own = true; /* all nodes may have the same list */
             continue;
         }
         if (count == SL_CLUSTER_PEERS_MAX) {
@@ -151,7 +150,7 @@ static sl_err peers_check(const struct sl_config *config, const char *node, stru
     }
 }
 
-/* IP or IP:PORT each. */
+/* Each entry is IP or IP:PORT. */
 static sl_err fabric_addresses_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *list = sl_config_text(config, SL_SET_fabric_address);
@@ -186,7 +185,7 @@ static sl_err fabric_addresses_check(const struct sl_config *config, struct sl_e
     return SL_OK;
 }
 
-/* Where peers find this node. */
+/* Checks the addresses at which peers reach this node. */
 static sl_err addresses_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *listen = sl_config_text(config, SL_SET_cluster_listen);
@@ -208,7 +207,7 @@ static sl_err addresses_check(const struct sl_config *config, struct sl_error *w
     return SL_OK;
 }
 
-/* What a transporter opens, also without other nodes. */
+/* Checks what a transporter opens even without other nodes. */
 static sl_err fabric_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *fabric = sl_config_text(config, SL_SET_fabric);

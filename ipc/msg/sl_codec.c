@@ -48,8 +48,8 @@ static bool bump_add_block(struct sl_bump *bump, uint64_t bytes)
 void sl_bump_reset(struct sl_bump *bump)
 {
     if (bump->newest != NULL && bump->newest->older != NULL) {
-        /* One block of the whole size: what fitted in several fits in it. Without memory for it the
-         * next take starts small again. */
+        /* One block of the total size, so that the same message fits into it. Without memory for it
+         * the next take starts small again. */
         uint64_t together = bump->total_bytes;
         sl_bump_free(bump);
         (void)bump_add_block(bump, together);
@@ -91,8 +91,8 @@ sl_err sl_codec_create(uint64_t frame_bytes_max, struct sl_codec **out, struct s
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a codec");
     }
     codec->frame_bytes_max = frame_bytes_max;
-    /* An element takes a byte of the frame at least and becomes 16 bytes at most (a text's pointer
-     * and length); a text its bytes, a zero and padding. */
+    /* An element takes at least a byte of the frame and becomes at most 16 bytes (a text's pointer
+     * and length); a text becomes its bytes, a zero and padding. */
     codec->bump.bytes_max = 24 * frame_bytes_max + SL_MIB;
     *out = codec;
     return SL_OK;
@@ -121,7 +121,7 @@ bool sl_codec_last_envelope(const struct sl_codec *codec, struct sl_msg *out)
 /* ------------------------------------------------- encoder
  * ------------------------------------------------- */
 
-/* msgpack-c hands over pieces; -1 makes it stop. Memory and the bound are told apart afterwards. */
+/* msgpack-c passes pieces; -1 stops it. Lack of memory and the bound are distinguished later. */
 static int frame_append(void *context, const char *bytes, size_t length)
 {
     struct sl_codec *codec = context;
@@ -313,7 +313,7 @@ static sl_err encode_envelope(struct sl_codec *codec, msgpack_packer *packer,
     for (uint32_t i = 0; err == SL_OK && i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
         if (field->offset_bytes == offsetof(struct sl_envelope, budget_ns)) {
-            /* One width for all values: a resend changes it in place. */
+            /* Always the same width, so that a resend can change it in place. */
             err = pack_result(codec, msgpack_pack_fix_uint64(packer, envelope.budget_ns), place);
             codec->budget_offset_bytes = codec->frame_bytes - sizeof(uint64_t);
             continue;
@@ -355,8 +355,8 @@ sl_err sl_codec_encode(struct sl_codec *codec, const struct sl_msg *msg, const v
                        size_t *length_bytes, struct sl_error *why)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);
-    /* A request of a later release is refused in its own type, without a body: its sender knows it.
-     */
+    /* A request of a later release is refused in its own type, without a body: its sender knows the
+     * type. */
     bool refuses = info == NULL && SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
     if ((info == NULL && !refuses) || msg->type >= SL_MSG_LOCAL_MIN) {
         return sl_fail(why, SL_ERR_INVALID, "message type %u (%s) is never sent", msg->type,

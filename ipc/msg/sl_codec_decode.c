@@ -1,7 +1,7 @@
 /* ipc/msg/sl_codec_decode.c - the decoder: hostile bytes to a message, by the table.
  *
- * One walk: each value of the frame is read where the table wants it, checked, and copied out. No
- * header is believed that claims more than the frame has left. */
+ * It is a single pass: each value of the frame is read where the table expects it, checked, and
+ * copied. A header that claims more than the rest of the frame is refused. */
 #include "ipc/msg/msg_internal.h"
 
 #include <inttypes.h>
@@ -12,17 +12,18 @@
 enum kind { KIND_UINT, KIND_INT, KIND_BOOL, KIND_TEXT, KIND_BIN, KIND_ARRAY, KIND_MAP, KIND_OTHER };
 struct value {
     enum kind kind;
-    uint64_t number;   /* of a boolean 0 or 1, of texts and bytes their length, else of elements */
+    uint64_t number; /* of a boolean 0 or 1; of texts and bytes their length; of others the element
+                        count */
     const char *bytes; /* TEXT, BIN: in the frame */
 };
 struct frame {
     const unsigned char *at, *end;
-    uint32_t skipped; /* values that nobody knows */
+    uint32_t skipped; /* unknown values that were skipped */
 };
 #define SKIPPED_MAX (1u << 20) /* a later release's message has fewer */
 
-/* What a head says: so many bytes of a number behind it, and so many bytes more. Bytes of TEXT, BIN
- * and EXT are as many as the number says, and those. */
+/* A header: the width of its number, and of further bytes. TEXT, BIN and EXT have as many bytes as
+ * the number tells, plus the further ones. */
 struct head {
     unsigned char kind, width, more;
 };
@@ -40,7 +41,7 @@ static const struct head heads[32] = {
     {KIND_ARRAY, 2, 0},  {KIND_ARRAY, 4, 0}, {KIND_MAP, 2, 0},   {KIND_MAP, 4, 0},
 };
 
-/* Takes the next value; of an array or map its head alone. */
+/* Takes the next value; of an array or map only the header. */
 static sl_err value_take(struct frame *frame, struct value *out, struct sl_error *why)
 {
     if (frame->at == frame->end) {
@@ -51,7 +52,7 @@ static sl_err value_take(struct frame *frame, struct value *out, struct sl_error
     if (first < 0x80) {
         return SL_OK;
     }
-    struct head head = {.kind = first >= 0xe0   ? KIND_OTHER /* below zero */
+    struct head head = {.kind = first >= 0xe0   ? KIND_OTHER /* negative */
                                 : first >= 0xa0 ? KIND_TEXT
                                 : first >= 0x90 ? KIND_ARRAY
                                                 : KIND_MAP};
@@ -67,7 +68,7 @@ static sl_err value_take(struct frame *frame, struct value *out, struct sl_error
                              "frame holds the byte 0xc1, which msgpack does not use")
                    : sl_fail(why, SL_ERR_PROTOCOL, "frame ends in the middle of a header");
     }
-    bool negative = head.kind == KIND_INT && *frame->at >= 0x80; /* its first byte has the sign */
+    bool negative = head.kind == KIND_INT && *frame->at >= 0x80; /* the sign bit */
     for (uint32_t i = 0; i < head.width; i++) {
         out->number = out->number << 8 | *frame->at++;
     }
@@ -75,7 +76,7 @@ static sl_err value_take(struct frame *frame, struct value *out, struct sl_error
     bool counts_bytes = head.kind == KIND_TEXT || head.kind == KIND_BIN || head.kind == KIND_EXT;
     bool counts_values = head.kind == KIND_ARRAY || head.kind == KIND_MAP;
     uint64_t bytes = head.more + (counts_bytes ? out->number : 0);
-    /* A value takes a byte at least; counts are at most 2^32, so that nothing overflows. */
+    /* A value takes at least a byte, and counts are at most 2^32, so nothing overflows. */
     uint64_t claims = counts_values ? out->number << (head.kind == KIND_MAP) : bytes;
     if (claims > left) {
         return sl_fail(why, SL_ERR_PROTOCOL,
@@ -90,7 +91,7 @@ static sl_err value_take(struct frame *frame, struct value *out, struct sl_error
     return SL_OK;
 }
 
-/* Leaves out so many values, with what is in them. */
+/* Skips this number of values, including nested ones. */
 static sl_err values_skip(struct frame *frame, uint64_t count, struct sl_error *why)
 {
     sl_err err = SL_OK;
@@ -112,7 +113,7 @@ static sl_err values_skip(struct frame *frame, uint64_t count, struct sl_error *
 
 struct spot {
     struct sl_codec *codec;
-    struct frame *frame; /* what is left of it */
+    struct frame *frame; /* the rest of the frame */
     struct sl_field_place place;
     bool may_lack_fields; /* the sender is older */
 };
@@ -124,7 +125,7 @@ static sl_err reject(const struct spot *spot, const struct sl_field *field, sl_e
     return code;
 }
 
-/* What an older sender does not know yet reads as 0 and empty, and allows that. */
+/* A field that an older sender does not know reads as 0 or empty, which is allowed. */
 static sl_err missing(const struct spot *spot, const struct sl_field *field)
 {
     return spot->may_lack_fields && field->low == 0
@@ -146,7 +147,7 @@ static sl_err take(const struct spot *spot, const struct sl_field *field, uint64
     return *out != NULL ? SL_OK : reject(spot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
 }
 
-/* Copies so that the frame need not live on; one byte more is the texts' zero. */
+/* Copies the bytes so that the frame need not be kept; one more byte is the zero of texts. */
 static sl_err copy_out(const struct spot *spot, const struct sl_field *field, const char *from,
                        uint64_t length, struct sl_text *out)
 {
@@ -246,7 +247,7 @@ static sl_err decode_texts(const struct spot *spot, const struct sl_field *field
 
 static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to);
 
-/* Items have no lists in them (the table cannot nest them), so this nests once. */
+/* Items contain no lists (the table cannot nest them), so this nests once. */
 static sl_err decode_list(const struct spot *spot, const struct sl_field *field, uint64_t count,
                           void **at)
 {
@@ -293,7 +294,7 @@ static sl_err decode_field(const struct spot *spot, const struct sl_field *field
     return err;
 }
 
-/* Array of fields to a zeroed struct. What follows the known fields is ignored. */
+/* Decodes an array of fields into a zeroed struct. Values after the known fields are ignored. */
 static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to)
 {
     struct value value = {0};
@@ -316,8 +317,8 @@ static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shap
                : err;
 }
 
-/* The version comes first: it says how to read the rest. N speaks with N-1, so from here N+1 is
- * heard too. */
+/* The version is first, since it determines how the rest is read. N talks to N-1, so N+1 is
+ * accepted. */
 static sl_err decode_version(struct frame frame, uint64_t *version, struct sl_error *why)
 {
     struct value value = {0};
@@ -372,7 +373,7 @@ static sl_err decode_envelope(struct spot *spot, struct sl_msg *out)
     uint64_t version = 0;
     sl_err err = decode_version(*spot->frame, &version, spot->place.why);
     if (err == SL_ERR_VERSION) {
-        /* Envelopes only ever grow: one of any version says whom to answer. */
+        /* Envelopes only ever grow: an envelope of any version tells whom to answer. */
         struct spot quiet = *spot;
         quiet.place.why = NULL;
         spot->codec->envelope_is_intact = envelope_read(&quiet, out) == SL_OK;
@@ -384,7 +385,7 @@ static sl_err decode_envelope(struct spot *spot, struct sl_msg *out)
     return envelope_read(spot, out);
 }
 
-/* The body, and the end of the frame behind it. */
+/* Decodes the body and checks that the frame ends after it. */
 static sl_err decode_body(struct spot *spot, struct sl_msg *msg)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);

@@ -20,8 +20,7 @@
 #define FILE_BYTES_MAX  1024u
 #define Z85_KEY_LENGTH  (SL_CURVE_TEXT_BYTES - 1u)
 #define Z85_OTHER_SIGNS ".-:+=^!/*?&<>()[]{}@%$#"
-/* What the first socket of a context takes: 5 descriptors, and as many once more for a peer's; 2
- * threads. */
+/* Needs of a context's first socket: 5 descriptors, the same again for a peer's; 2 threads. */
 #define CONTEXT_DESCRIPTORS 10u
 #define CONTEXT_THREADS     2u
 
@@ -39,14 +38,14 @@ static sl_err path_of(const char *directory, const char *node, const char *endin
                : sl_fail(why, SL_ERR_INVALID, "the path of the key files is too long");
 }
 
-/* Beside and synced; then it gets its name, if nothing has that or it is to be replaced. So a power
- * cut leaves a whole file or none. */
+/* Writes a temporary file, syncs it, and then gives it its name, if that is free or may be
+ * replaced. So a power failure leaves a complete file or none. */
 static sl_err file_write(const char *path, mode_t mode, const char *text, bool replaces,
                          struct sl_error *why)
 {
     char beside[PATH_BYTES + 32];
     (void)snprintf(beside, sizeof(beside), "%s.%d", path, (int)getpid());
-    (void)unlink(beside); /* of a process that had this pid before */
+    (void)unlink(beside); /* of an earlier process with this pid */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0) {
         return sl_fail_os(why, errno, "make '%s'", beside);
@@ -77,7 +76,7 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
     err = err == SL_OK && access(directory, F_OK) != 0 ? sl_dir_make_for(directory, 0, why) : err;
     err = err == SL_OK ? sl_trust_place(directory, why) : err;
     bool for_another = err == SL_ERR_FOREIGN && geteuid() == 0 && stat(directory, &status) == 0 &&
-                       (status.st_mode & 0022) == 0; /* root makes the keys of a node's user */
+                       (status.st_mode & 0022) == 0; /* root creates the keys of a node's user */
     if (err != SL_OK && !for_another) {
         return err;
     }
@@ -89,7 +88,7 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
     err = file_write(secret_path, 0600, text, false, why);
     if (err == SL_OK) {
         (void)snprintf(text, sizeof(text), "public = %s\n", pair.public_text);
-        err = file_write(public_path, 0644, text, true, why); /* of a pair that is gone */
+        err = file_write(public_path, 0644, text, true, why); /* of a pair that no longer exists */
     }
     err = err == SL_OK ? sl_dir_sync(directory, why) : err;
     explicit_bzero(text, sizeof(text));
@@ -109,7 +108,7 @@ static bool is_z85(const char *at, size_t length)
     return true;
 }
 
-/* The value of `word = VALUE` on a line of its own. */
+/* Gives the value of a line `word = VALUE`. */
 static bool value_of(const char *text, const char *word, char out[SL_CURVE_TEXT_BYTES])
 {
     size_t word_length = strlen(word);
@@ -128,7 +127,7 @@ static bool value_of(const char *text, const char *word, char out[SL_CURVE_TEXT_
     return false;
 }
 
-/* placed: sl_trust_place has been asked for the directory. */
+/* placed: sl_trust_place has checked the directory. */
 static sl_err file_read(const char *path, bool private, bool placed, char text[FILE_BYTES_MAX + 1],
                         struct sl_error *why)
 {
@@ -175,7 +174,7 @@ sl_err sl_curve_load_public(const char *directory, const char *node, char out[SL
     return public_load(directory, node, false, out, why);
 }
 
-/* The node's name that a file name carries; false: it is no key file. */
+/* Gives the node's name that a file name contains; false: not a key file. */
 static bool name_of(const char *file, char name[SL_NAME_BYTES_MAX + 1])
 {
     size_t length = strlen(file);
@@ -204,7 +203,7 @@ sl_err sl_curve_who(const char *directory, const char public_text[SL_CURVE_TEXT_
         }
         if (name_of(file->d_name, candidate) &&
             public_load(directory, candidate, true, text, NULL) == SL_OK &&
-            strcmp(text, public_text) == 0) { /* public keys are no secrets */
+            strcmp(text, public_text) == 0) { /* public keys are not secret */
             memcpy(name, candidate, sizeof(candidate));
             err = SL_OK;
         }
@@ -227,7 +226,7 @@ static void *thread_try(void *lock)
     return NULL;
 }
 
-/* 0 or what pthread_create or eventfd has said. */
+/* Returns 0, or the error of pthread_create or eventfd. */
 static int context_try(void)
 {
     int fds[CONTEXT_DESCRIPTORS], failed = 0;

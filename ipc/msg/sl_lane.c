@@ -1,4 +1,4 @@
-/* ipc/msg/sl_lane.c - offering, accepting and checking a pair of rings over a Unix socket. */
+/* ipc/msg/sl_lane.c - offers, accepts and checks a pair of rings over a Unix socket. */
 #include "ipc/msg/sl_lane.h"
 #include "ipc/msg/msg_internal.h"
 #include "runtime/base/sl_limits.h"
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Connections that wait to be accepted: an actor that starts meets all its clients at once. */
+/* Connections that wait to be accepted: all clients connect at once to an actor that starts. */
 #define BACKLOG        128
 #define STALE_TRIES    20u
 #define STALE_SLEEP_NS (10 * SL_NS_PER_MS)
@@ -26,7 +26,7 @@
 #define SEALS_OF_LONG       (SEALS_NEEDED | F_SEAL_WRITE)
 _Static_assert(sizeof(struct sl_queue_shared) <= SECOND_OFFSET_BYTES, "two of them in a page");
 
-/* Over the socket, once each way. Fixed width, no padding. */
+/* Sent over the socket, once each way. Fixed width, no padding. */
 struct offer {
     char magic[8];
     uint32_t version;
@@ -43,8 +43,8 @@ _Static_assert(sizeof(struct offer) == 56 && sizeof(struct answer) == 16, "wire 
 static const char offer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '>', '\n'};
 static const char answer_magic[8] = {'s', 'l', 'l', 'a', 'n', 'e', '<', '\n'};
 
-/* A doorbell holds one page of rings, and is emptied long before. A ring comes for each sleep at
- * most, so that a full one was filled by somebody who lies. */
+/* A doorbell holds one page of rings, and is emptied long before. There is at most one ring per
+ * sleep, so only a hostile process can fill it. */
 #define BELL_BYTES    4096
 #define RINGS_AT_ONCE 64u
 #define BELLS_NAME    "pipe:["
@@ -93,12 +93,12 @@ static struct sockaddr_un address_of(const char *path)
 
 static int socket_make(void)
 {
-    /* Packets: an offer comes whole or not at all. */
+    /* SEQPACKET: an offer arrives completely or not at all. */
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Whether a process listens there. A killed one may seem to, until the kernel has torn its mappings
- * down. */
+/* Whether a process listens there. A killed one may seem to, until the kernel has removed its
+ * mappings. */
 static bool is_served(const struct sockaddr_un *address)
 {
     bool served = true;
@@ -124,7 +124,7 @@ sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why)
         return sl_fail_os(why, errno, "socket for '%s'", path);
     }
     (void)unlink(path);
-    mode_t before = umask(0177); /* never there with wider rights; one thread runs as yet */
+    mode_t before = umask(0177); /* never exists with wider rights; one thread so far */
     int rc = bind(made, (const struct sockaddr *)&address, sizeof(address));
     int os_code = errno;
     (void)umask(before);
@@ -140,7 +140,7 @@ sl_err sl_lane_listen(const char *path, int *fd, struct sl_error *why)
     return SL_OK;
 }
 
-/* The kernel's word on who is at the other end. pid may be NULL. */
+/* Asks the kernel for the user at the other end. pid may be NULL. */
 static bool is_same_user(int fd, uint32_t *pid)
 {
     struct ucred peer;
@@ -154,8 +154,8 @@ static bool is_same_user(int fd, uint32_t *pid)
     return true;
 }
 
-/* One packet, with descriptors when fds is given (FD_COUNT of them, or none at all: -1 each; those
- * that came are the caller's, whatever the result). Gives its length; 0: the end; -1: errno. */
+/* Receives one packet, with descriptors if fds is given: FD_COUNT of them, or none (-1 each). The
+ * caller owns those received, whatever the result. Returns the length; 0: the end; -1: errno. */
 static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
 {
     union {
@@ -166,10 +166,10 @@ static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
     if (fds != NULL) {
         message.msg_control = control.bytes;
-        message.msg_controllen = CMSG_LEN(sizeof(int) * FD_COUNT); /* with padding, one more fits */
+        message.msg_controllen = CMSG_LEN(sizeof(int) * FD_COUNT); /* padding fits one more */
     }
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == ECONNRESET) { /* said once, of who died with packets unread */
+    if (got < 0 && errno == ECONNRESET) { /* reported once, if the peer died with unread packets */
         got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     }
     for (struct cmsghdr *at = got < 0 || fds == NULL ? NULL : CMSG_FIRSTHDR(&message); at != NULL;
@@ -180,7 +180,7 @@ static ssize_t packet_take(int fd, void *bytes, size_t room, int *fds)
         }
     }
     if (got >= 0 && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-        /* Cut though there was room for more: this process may have no more. */
+        /* Truncated although there was room for more: this process may have no more descriptors. */
         bool full = fds != NULL && fds[FD_COUNT - 1] < 0 && (message.msg_flags & MSG_TRUNC) == 0;
         errno = full ? EMFILE : EMSGSIZE;
         return -1;
@@ -195,7 +195,7 @@ static uint64_t memory_bytes_of(uint64_t ring_bytes)
     return RINGS_OFFSET_BYTES + 2 * ring_bytes;
 }
 
-/* Maps the rings. offers: we write the first ring, else the second. */
+/* Maps the rings. offers: we write the first ring, otherwise the second. */
 static bool lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes, bool offers)
 {
     uint64_t bytes = memory_bytes_of(ring_bytes);
@@ -216,8 +216,8 @@ static bool lane_map(struct sl_lane *lane, int memory_fd, uint64_t ring_bytes, b
 
 /* ----------------------------------------------- doorbells */
 
-/* Another kind of descriptor could block who rings it, or worse. What has a path begins otherwise.
- */
+/* Only a pipe: another kind of descriptor could block the process that rings it. The link of a file
+ * with a path begins differently. */
 static bool is_doorbell(int fd)
 {
     char link[32];
@@ -227,8 +227,8 @@ static bool is_doorbell(int fd)
            memcmp(kind, BELLS_NAME, sizeof(kind)) == 0;
 }
 
-/* The pipe once more, as an open file that is ours alone; -1: not to be had. For both directions: a
- * pipe that we ring has a reader then, so that no ring is a SIGPIPE. */
+/* Opens the pipe again, as an open file that only we have; -1: not possible. For both directions:
+ * then a pipe that we ring has a reader, and a ring never raises SIGPIPE. */
 static int bell_open(int from_fd)
 {
     char link[32];
@@ -236,7 +236,7 @@ static int bell_open(int from_fd)
     return open(link, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* Gives *fd, our own, and *others_fd, to be handed over. */
+/* Gives *fd, our own, and *others_fd, to be sent. */
 static bool bell_make(int *fd, int *others_fd)
 {
     int ends[2];
@@ -244,7 +244,7 @@ static bool bell_make(int *fd, int *others_fd)
         return false;
     }
     (void)close(ends[1]);
-    /* A user has few pages for pipes; what has more than it needs takes them from others. */
+    /* A user has few pages for pipes: take no more than needed. */
     (void)fcntl(ends[0], F_SETPIPE_SZ, BELL_BYTES);
     *others_fd = ends[0];
     *fd = bell_open(ends[0]);
@@ -253,7 +253,7 @@ static bool bell_make(int *fd, int *others_fd)
 
 /* ----------------------------------------------- offering */
 
-/* Gives *memory_fd: zeros that cannot shrink under who maps it (no SIGBUS). */
+/* Gives *memory_fd: zeros that cannot shrink under a process that maps them (no SIGBUS). */
 static bool memory_make(uint64_t bytes, int *memory_fd)
 {
     *memory_fd = memfd_create("sluice-lane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -271,13 +271,13 @@ static sl_err lane_connect(struct sl_lane *lane, const char *path)
     if (connect(lane->socket_fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
         return errno == ENOENT || errno == ECONNREFUSED ? SL_ERR_UNREACHABLE
                : errno == EACCES                        ? SL_ERR_PERMISSION
-               : errno == EPROTOTYPE                    ? SL_ERR_VERSION /* of before 0.3's lanes */
+               : errno == EPROTOTYPE                    ? SL_ERR_VERSION /* lanes before 0.3 */
                                                         : SL_ERR_BUSY;                      /* too many at once */
     }
     return is_same_user(lane->socket_fd, NULL) ? SL_OK : SL_ERR_PERMISSION;
 }
 
-/* One packet with descriptors, FD_COUNT at most. False: errno. */
+/* Sends one packet with at most FD_COUNT descriptors. False: errno. */
 static bool packet_send(int fd, void *bytes, size_t length_bytes, const int *fds, uint32_t fd_count)
 {
     union {
@@ -314,7 +314,7 @@ static sl_err lane_make(struct sl_lane *lane, const char *name, uint64_t ring_by
     }
     int os_code = errno;
     for (int i = 0; i < FD_COUNT; i++) {
-        fd_close(&fds[i]); /* the mappings hold the memory */
+        fd_close(&fds[i]); /* the mappings keep the memory */
     }
     errno = os_code;
     return err;
@@ -378,12 +378,12 @@ sl_err sl_lane_accept(struct sl_lane *lane, int listen_fd)
     return SL_OK;
 }
 
-/* Memory that can change its size would kill who reads behind its end. Bytes; 0: it has not exactly
- * these seals, of those that count. */
+/* Memory whose size can change could kill a process that reads past its end. Returns its bytes; 0:
+ * it does not have exactly these seals, of those that matter. */
 static uint64_t sealed_bytes(int fd, int wanted)
 {
     struct stat about;
-    int seals = fcntl(fd, F_GET_SEALS); /* fails for what is no memfd */
+    int seals = fcntl(fd, F_GET_SEALS); /* fails if it is not a memfd */
     return seals >= 0 && (seals & (SEALS_OF_LONG | F_SEAL_FUTURE_WRITE)) == wanted &&
                    fstat(fd, &about) == 0
                ? (uint64_t)about.st_size
@@ -445,9 +445,9 @@ sl_err sl_lane_confirm(struct sl_lane *lane, sl_err code)
     return SL_OK;
 }
 
-/* ----------------------------------------------- standing */
+/* ----------------------------------------------- open lanes */
 
-/* Whether one more may follow what the other side has not taken. */
+/* Whether one more may follow those that the other side has not received. */
 static bool long_has_room(struct sl_lane *lane, uint64_t length_bytes, uint64_t bytes_max)
 {
     uint64_t head = sl_queue_head(&lane->writer), bytes = length_bytes;
@@ -495,7 +495,7 @@ sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **
     uint64_t bytes = sealed_bytes(fds[0], SEALS_OF_LONG);
     void *at = MAP_FAILED;
     if (got == (ssize_t)sizeof(byte) && bytes > 0 && bytes <= bytes_max) {
-        /* Private: shared mappings of what is sealed against writing are new in Linux 6.7. */
+        /* Private: shared mappings of files sealed against writing need Linux 6.7. */
         at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fds[0], 0);
     }
     for (int i = 0; i < FD_COUNT; i++) {
@@ -512,14 +512,14 @@ sl_err sl_lane_take_long(const struct sl_lane *lane, uint64_t bytes_max, void **
 bool sl_lane_holds(const struct sl_lane *lane)
 {
     struct pollfd polled = {.fd = lane->socket_fd, .events = POLLRDHUP};
-    (void)poll(&polled, 1, 0); /* also when a signal interrupts it, revents are those of the lane */
+    (void)poll(&polled, 1, 0); /* revents are those of the lane, even if a signal interrupts it */
     return polled.revents == 0;
 }
 
 void sl_lane_ring(const struct sl_lane *lane)
 {
     const char one = 1;
-    /* A full pipe means that it rang often enough; a sleeper looks again by itself anyway. */
+    /* A full pipe has been rung often enough; a sleeper polls by itself anyway. */
     ssize_t written = write(lane->peer_bell_fd, &one, sizeof(one));
     (void)written;
 }
@@ -527,8 +527,8 @@ void sl_lane_ring(const struct sl_lane *lane)
 void sl_lane_rung(struct sl_lane *lane)
 {
     char bytes[BELL_BYTES];
-    /* Each ring is an event, also of a pipe that is not empty: to read each would be a call more.
-     */
+    /* Each ring is an event, even of a pipe that is not empty: reading each would be another
+     * call. */
     if (++lane->rung >= RINGS_AT_ONCE) {
         lane->rung = 0;
         ssize_t taken = read(lane->doorbell_fd, bytes, sizeof(bytes));

@@ -66,7 +66,7 @@ static int order_compare(const void *left, const void *right)
     return a < b ? -1 : a > b ? 1 : 0;
 }
 
-/* The i-th layer goes on with the row of the one before it, or begins the next. */
+/* The i-th layer continues the row of the one before it, or starts the next. */
 static sl_err layer_place(const struct sl_body_engine_get_reply *body, struct sl_layout *layout,
                           uint32_t i, struct sl_error *why)
 {

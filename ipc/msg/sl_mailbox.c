@@ -1,6 +1,6 @@
-/* ipc/msg/sl_mailbox.c - what a loop calls: opening, sending, receiving and waiting. All
- * descriptors are in one epoll of the mailbox's own. It is the single descriptor that a loop sees,
- * or the place where the loop waits (sl_mailbox_join). */
+/* ipc/msg/sl_mailbox.c - the calls for an event loop: opening, sending, receiving and waiting. All
+ * descriptors are in one epoll of the mailbox. A loop watches this descriptor, or waits inside it
+ * (sl_mailbox_join). */
 #include "ipc/msg/mailbox_internal.h"
 #include "runtime/base/sl_loop.h"
 
@@ -15,11 +15,11 @@
 
 #define RING_BYTES (512 * SL_KIB) /* each way */
 #define EVENTS_MAX 64
-/* Descriptors are asked again after so many frames, so that a busy lane does not hide a lane's end.
- */
+/* Descriptors are polled after this number of frames, so that a busy lane does not hide the end of
+ * another. */
 #define FRAMES_BETWEEN_POLLS 64u
-/* A sender that has not looked for so long looks first: a lane's death is news of its descriptor.
- */
+/* A sender that has not polled for this time polls first: only a descriptor shows a lane's
+ * death. */
 #define ASK_NS (10 * SL_NS_PER_MS)
 
 int sl_mailbox_watch(const struct sl_mailbox *mailbox, int fd, enum sl_mailbox_tag tag,
@@ -129,8 +129,8 @@ void sl_mailbox_close(struct sl_mailbox **mailbox)
     *mailbox = NULL;
 }
 
-/* Asks the descriptors, and waits for wait_ns at most until one is readable. True: the loop's
- * descriptor is (sl_mailbox_join). */
+/* Polls the descriptors, waiting wait_ns at most until one is readable. True: the loop's descriptor
+ * is (sl_mailbox_join). */
 static bool ask_descriptors(struct sl_mailbox *mailbox, uint64_t wait_ns)
 {
     struct epoll_event events[EVENTS_MAX];
@@ -190,10 +190,10 @@ sl_err sl_mailbox_fail(const struct sl_mailbox *mailbox, const char *to, sl_err 
 /* --------------------------------------------------- receiving
  * --------------------------------------------------- */
 
-/* Next frame, one lane after the other. False: there is none that is known of. */
+/* Takes the next frame, one lane after the other. False: there is none that is known of. */
 static bool take_next(struct sl_mailbox *mailbox, const void **frame, size_t *length_bytes)
 {
-    /* A lane that ends here makes the next ones fewer. */
+    /* A lane that ends here reduces the count. */
     for (uint32_t i = 0, count = mailbox->lane_count; i < count; i++) {
         uint32_t number = (mailbox->turn + i) % count;
         if (number < mailbox->lane_count &&
@@ -214,7 +214,7 @@ sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const v
     }
     bool taken = take_next(mailbox, frame, length_bytes);
     if (!taken && !mailbox->polled) {
-        /* Once between two SL_ERR_NOT_FOUND: what comes later wakes the loop again. */
+        /* Once between two SL_ERR_NOT_FOUND: a later event wakes the loop again. */
         mailbox->polled = true;
         (void)ask_descriptors(mailbox, 0);
         taken = take_next(mailbox, frame, length_bytes);
@@ -236,7 +236,7 @@ sl_err sl_mailbox_join(struct sl_mailbox *mailbox, int loop_fd, struct sl_error 
 
 bool sl_mailbox_block(struct sl_mailbox *mailbox, uint64_t wait_ns)
 {
-    /* What comes later ends the next wait: receiving need not ask again. */
+    /* A later event ends the next wait, so receiving need not poll again. */
     mailbox->polled = true;
     return ask_descriptors(mailbox, wait_ns);
 }

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Each shape is made in a function of its own, where `here` names the struct: the table's macros do
- * not know whose fields they list. */
+/* Each shape is built in a function of its own, where `here` names the struct: the table's macros
+ * do not know to which struct their fields belong. */
 #define FIELD(field_kind, field, minimum, maximum, words) \
     {.name = #field,                                      \
      .help = (words),                                     \
@@ -23,7 +23,7 @@
      .item = shape_item_##item_name,                  \
      .offset_bytes = (uint32_t)offsetof(here, field), \
      .kind = SL_FIELD_LIST},
-/* Lists of lists would need recursion in encoder and decoder: this does not compile. */
+/* Nested lists would need recursion in encoder and decoder, so they do not compile. */
 #define LIST_IN_ITEM(field, item_name, maximum, words) sl_lists_do_not_nest,
 
 #define ITEM_SHAPE(item, TABLE)                                                               \
@@ -46,7 +46,7 @@ SL_ITEM_TABLE(ITEM_SHAPE)
     }
 SL_MSG_TABLE(BODY_SHAPE)
 
-/* Decoder and encoder reach every kind of list through struct sl_counted. */
+/* Decoder and encoder access every kind of list as struct sl_counted. */
 static_assert(sizeof(struct sl_u64s) == sizeof(struct sl_counted), "u64s");
 static_assert(sizeof(struct sl_texts) == sizeof(struct sl_counted), "texts");
 static_assert(offsetof(struct sl_u64s, count) == offsetof(struct sl_counted, count), "u64s");
@@ -55,7 +55,7 @@ static_assert(offsetof(struct sl_texts, count) == offsetof(struct sl_counted, co
 const struct sl_shape *sl_shape_envelope(void)
 {
     typedef struct sl_envelope here;
-    /* Fields without commas are one expression to clang-format. */
+    /* clang-format would treat fields without commas as one expression. */
     /* clang-format off */
     static const struct sl_field fields[] = {
         FIELD(U64, version, 0, UINT32_MAX, "wire version of the sender")
@@ -88,7 +88,7 @@ enum info_index { SL_MSG_TABLE(INFO_INDEX) INDEX_COUNT };
 
 const struct sl_msg_info *sl_msg_info(uint32_t type)
 {
-    /* A switch, so that a number that was given twice does not compile. */
+    /* A switch, so that a number that is used twice does not compile. */
     switch (type) {
 #define INFO_CASE(NAME, body, number, TABLE, words) \
     case (number):                                  \

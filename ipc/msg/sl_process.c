@@ -1,5 +1,4 @@
-/* ipc/msg/sl_process.c - main() of every actor: set-up, turns of the loop, messages to the actor,
- * drain, end. */
+/* ipc/msg/sl_process.c - main() of every actor: set-up, loop, dispatch of messages, drain, exit. */
 #include "ipc/msg/process_internal.h"
 #include "runtime/base/sl_guard.h"
 #include "runtime/base/sl_priority.h"
@@ -18,8 +17,8 @@
 #define EXIT_FAILED    1
 #define EXIT_WRONG_USE 2
 
-#define LOG_LINES_PER_S 200u /* the others are counted */
-/* Whoever is one too many for clients_max is told so. */
+#define LOG_LINES_PER_S 200u /* further lines are counted */
+/* Lanes beyond clients_max, so that excess clients get a refusal. */
 #define LANES_SPARE 256u
 
 /* -------------------------------------------------- messages
@@ -83,7 +82,7 @@ static void process_drain(struct sl_process *process, const char *because)
     }
 }
 
-/* In the handler of a fault: nothing that takes a lock. */
+/* In the handler of a fault: call nothing that takes a lock. */
 _Noreturn static void segment_cut(void)
 {
     static const char line[] =
@@ -102,7 +101,7 @@ _Noreturn void sl_process_cut(struct sl_process *process)
     segment_cut();
 }
 
-/* PING is answered here, for every actor alike. */
+/* PING is answered here for every actor. */
 static bool answered_here(struct sl_process *process, const struct sl_msg *msg)
 {
     if (msg->type == SL_MSG_PING) {
@@ -117,7 +116,8 @@ static bool answered_here(struct sl_process *process, const struct sl_msg *msg)
     return false;
 }
 
-/* A frame that is no message: counted, said, and answered when its envelope says whom and what. */
+/* Counts and logs a frame that is not a valid message, and answers it if the envelope names sender
+ * and request. */
 static void refuse_frame(struct sl_process *process, const char *from, bool is_senders,
                          const struct sl_error *why)
 {
@@ -139,7 +139,7 @@ static void process_frame(struct sl_process *process, const char *from, const vo
     process->env.now_ns = sl_clock_monotonic_ns();
     sl_metric_add(process->env.metrics, process->counters.received, 1);
     sl_err err = sl_codec_decode(process->codec, frame, length_bytes, &msg, &why);
-    /* The transport knows who sent it: an envelope in another's name is an error or a lie. */
+    /* The transport knows the sender: an envelope with another name is an error or forged. */
     struct sl_msg envelope;
     bool is_senders =
         sl_codec_last_envelope(process->codec, &envelope) && strcmp(envelope.sender.at, from) == 0;
@@ -170,7 +170,7 @@ static void drain_mailbox(struct sl_process *process)
     }
 }
 
-/* The loop's wait: nearly all that wakes an actor are frames. */
+/* The loop's wait: nearly all wake-ups of an actor are frames. */
 static bool wait_at_mailbox(void *context, uint64_t wait_ns)
 {
     struct sl_process *process = context;
@@ -179,7 +179,7 @@ static bool wait_at_mailbox(void *context, uint64_t wait_ns)
     return of_loop;
 }
 
-/* ---------------------------------------------------- turns
+/* ---------------------------------------------------- loop
  * ---------------------------------------------------- */
 
 static void say_hello(struct sl_process *process, uint64_t now_ns)
@@ -194,7 +194,7 @@ static void say_hello(struct sl_process *process, uint64_t now_ns)
     hello.body.hello.name = sl_text_of(process->name);
     hello.body.hello.pid = env->self.pid;
     hello.body.hello.start_time = env->self.start_time;
-    /* By its name the pin segment is the actor's, if it has made one. */
+    /* The pin file of this name is the actor's, if it has created one. */
     hello.body.hello.segment = sl_text_of(access(path, F_OK) == 0 ? segment : "");
     uint64_t heartbeat_ns = sl_config_u64(process->config, SL_SET_heartbeat);
     sl_err err =
@@ -203,7 +203,7 @@ static void say_hello(struct sl_process *process, uint64_t now_ns)
                                         : now_ns + SL_MIN(heartbeat_ns, SL_PROCESS_HELLO_RETRY_NS);
 }
 
-/* A connection that stands anew may be a new registrar: it hears of us at once. */
+/* A new connection may be to a new registrar: it gets a HELLO at once. */
 static void note_connects(struct sl_process *process)
 {
     uint64_t connects = sl_mailbox_connect_count(process->mailbox);
@@ -213,7 +213,8 @@ static void note_connects(struct sl_process *process)
     process->connects_seen = connects;
 }
 
-/* An actor that gets no core lets its askers' deadlines pass: said, since nothing else shows it. */
+/* An actor that gets no core misses the deadlines of its requests: logged, since nothing else shows
+ * it. */
 static void note_core_wait(struct sl_process *process, uint64_t now_ns)
 {
     uint64_t wait_ns = 0;
@@ -238,7 +239,7 @@ static void note_core_wait(struct sl_process *process, uint64_t now_ns)
 
 static void run_due(struct sl_process *process, uint64_t now_ns)
 {
-    now_ns = SL_MAX(now_ns, process->env.now_ns); /* messages may have come since the loop looked */
+    now_ns = SL_MAX(now_ns, process->env.now_ns); /* messages may have arrived since */
     process->env.now_ns = now_ns;
     note_core_wait(process, now_ns);
     if (process->clients_at_ns <= now_ns) {
@@ -266,7 +267,7 @@ static void run_due(struct sl_process *process, uint64_t now_ns)
     }
 }
 
-/* The mailbox counts from its opening, the page over restarts. */
+/* The mailbox counts since its opening, the page over restarts. */
 static void show_counters(struct sl_process *process)
 {
     struct sl_mailbox_stats now;
@@ -310,7 +311,7 @@ static uint64_t next_due(const struct sl_process *process)
     return SL_MIN(next_ns, process->clients_at_ns);
 }
 
-/* What is due, what came to the mailbox meanwhile, and the disks' requests. */
+/* Handles what is due, frames that have arrived meanwhile, and disk requests. */
 static void work(struct sl_process *process, uint64_t now_ns)
 {
     run_due(process, now_ns);
@@ -320,7 +321,7 @@ static void work(struct sl_process *process, uint64_t now_ns)
     sl_process_disks_flush(process);
 }
 
-/* Before the loop sleeps. */
+/* Called before the loop sleeps. */
 static uint64_t before_wait(void *context, uint64_t now_ns)
 {
     struct sl_process *process = context;
@@ -361,8 +362,8 @@ static sl_err make_name(struct sl_process *process, struct sl_error *why)
     return SL_OK;
 }
 
-/* A lock on a directory keeps systemd-tmpfiles from what lies below it. It is held until the
- * process ends; without it the supervisor makes again what a cleaner took. */
+/* A lock on a directory keeps systemd-tmpfiles from cleaning what is below it. It is held until the
+ * process ends; without it the supervisor creates again what a cleaner removed. */
 static void place_hold(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -398,7 +399,7 @@ static sl_err open_log(struct sl_process *process, struct sl_error *why)
         sl_log_level_parse(sl_config_text(process->config, SL_SET_log_level), &options.level, why);
     if (err == SL_OK && (sl_dir_make(process->paths.log_dir, why) != SL_OK ||
                          sl_log_open(&options, &process->env.log, why) != SL_OK)) {
-        options.path = NULL; /* an actor works without its file */
+        options.path = NULL; /* an actor works without its log file */
         err = sl_log_open(&options, &process->env.log, NULL);
         sl_log_write(process->env.log, SL_LOG_WARN, 0,
                      "%s: further lines are written to standard error", why->text);
@@ -452,7 +453,7 @@ static sl_err open_loop(struct sl_process *process, struct sl_error *why)
     const struct sl_loop_options options = {
         .fds_max = 64,
         .timers_max = 16,
-        .processes_max = SL_MIN(process->watch_count_max + 1, 65536u)}; /* and the supervisor */
+        .processes_max = SL_MIN(process->watch_count_max + 1, 65536u)}; /* 1: the supervisor */
     process->watches = calloc(process->watch_count_max, sizeof(*process->watches));
     process->jobs = calloc(SL_PROCESS_JOBS_MAX, sizeof(*process->jobs));
     if (process->watches == NULL || process->jobs == NULL) {
@@ -464,7 +465,7 @@ static sl_err open_loop(struct sl_process *process, struct sl_error *why)
     }
     sl_loop_before_wait(process->loop, before_wait, process);
     sl_loop_on_wake(process->loop, sl_process_jobs_collect, process);
-    /* Before any thread is made, so that signals come to the loop alone. */
+    /* Before any thread is created, so that only the loop gets signals. */
     return sl_loop_signals(process->loop, signals, SL_COUNT(signals), got_signal, process, why);
 }
 
@@ -489,7 +490,7 @@ static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
     return err;
 }
 
-/* A node whose actors may not go first serves all the same. */
+/* A node works even if its actors get no priority. */
 static void take_priority(struct sl_process *process)
 {
     struct sl_error why = {0};
@@ -507,7 +508,7 @@ static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
     process->clients_at_ns = SL_NEVER_NS;
     atomic_store_explicit(&sl_guard_ends, segment_cut, memory_order_release);
-    /* Numbers grow from one process of a name to the next: a FENCE covers what its predecessor
+    /* Numbers increase from one process of a name to the next: a FENCE covers what its predecessor
      * sent. */
     process->env.next_seq = sl_clock_monotonic_ns();
     sl_err err = sl_proc_id_self(&process->env.self, why);
@@ -562,7 +563,8 @@ static sl_err actor_start(struct sl_process *process, struct sl_error *why)
 static void process_close(struct sl_process *process)
 {
     if (!sl_process_jobs_end(process)) {
-        /* Helper threads still use the actor's memory: the kernel frees it all at once. */
+        /* Helper threads still use the actor's memory: the kernel frees it when the process
+         * ends. */
         sl_log_write(process->env.log, SL_LOG_WARN, 0,
                      "helper threads still run at the end: exit without clean-up");
         sl_metrics_health(process->env.metrics, SL_HEALTH_STOPPED,
@@ -599,7 +601,7 @@ static int process_run(struct sl_process *process)
         sl_log_write(process->env.log, SL_LOG_ERROR, 0, "not started: %s", why.text);
         process->failed = true;
         (void)snprintf(process->failure, sizeof(process->failure), "%s", why.text);
-        return err == SL_ERR_CONFIG ? EXIT_WRONG_USE : EXIT_FAILED; /* no other try helps */
+        return err == SL_ERR_CONFIG ? EXIT_WRONG_USE : EXIT_FAILED; /* a retry would not help */
     }
     process->hello_at_ns = strcmp(process->actor->role, "registrar") == 0 ? SL_NEVER_NS : 0;
     while (!process->finished && !process->failed) {
@@ -620,7 +622,7 @@ static void print_help(const struct sl_actor *actor)
     sl_config_print_help(stdout);
 }
 
-/* Reads the settings. Gives true when the process shall run, else its exit code. */
+/* Reads the settings. Returns true if the process is to run, otherwise sets its exit code. */
 static bool settings_read(struct sl_process *process, int argc, char **argv, int *exit_code)
 {
     struct sl_error why = {0};
@@ -661,10 +663,10 @@ int sl_process_main(const struct sl_actor *actor, int argc, char **argv)
     process.env.name = process.name;
     process.env.paths = &process.paths;
     int exit_code = 0;
-    (void)signal(SIGXFSZ, SIG_IGN); /* so is a file that may not grow */
-    (void)signal(SIGPIPE, SIG_IGN); /* a peer that goes away is an answer of a call, not the end */
-    (void)signal(SIGIO, SIG_IGN);   /* so is who opens a client's file during a look at its lease */
-    sl_proc_descriptors_raise();    /* three a lane, one a watched process */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file that may not grow gives an error, not a signal */
+    (void)signal(SIGPIPE, SIG_IGN); /* a peer that closes is an error of a call, not a signal */
+    (void)signal(SIGIO, SIG_IGN);   /* a process may open a client's file while we test its lease */
+    sl_proc_descriptors_raise();    /* three per lane, one per watched process */
     if (settings_read(&process, argc, argv, &exit_code)) {
         exit_code = process_run(&process);
     }

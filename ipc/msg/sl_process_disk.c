@@ -1,5 +1,5 @@
-/* ipc/msg/sl_process_disk.c - the disk of an actor: it is flushed once a turn, and its completions
- * become messages. */
+/* ipc/msg/sl_process_disk.c - the disk of an actor: flushed once per iteration of the loop; its
+ * completions become messages. */
 #include "ipc/msg/process_internal.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/disk/sl_disk.h"
@@ -14,7 +14,7 @@ static void disk_destroy(struct sl_disk *disk)
     sl_loop_fd_remove(self->process->loop, self->event_fd);
     self->destroy(disk);
     self->disk = NULL;
-    if (!self->reaping) { /* else the reaper reads the array still, and frees it */
+    if (!self->reaping) { /* otherwise the reaper still reads the array, and frees it */
         free(self->done);
         self->done = NULL;
     }
@@ -23,8 +23,8 @@ static void disk_destroy(struct sl_disk *disk)
 static void note_completion(void *context, uint64_t cookie, uint64_t bytes, int os_code)
 {
     struct sl_process_disk *self = context;
-    /* A completion that is lost would strand its extent for ever. There are never more of them than
-     * requests in flight, so this is a few kilobytes at most. */
+    /* A lost completion would leak its extent permanently. There are never more than requests in
+     * flight, so this takes a few kilobytes at most. */
     bool fits = SL_ARRAY_ROOM(self->done, self->done_capacity, self->done_count + 1);
     SL_ASSERT(fits);
     self->done[self->done_count++] =
@@ -37,14 +37,14 @@ static void disk_ready(void *context, int fd, uint32_t events)
     struct sl_process *process = self->process;
     (void)fd;
     (void)events;
-    /* First all, then the actor: its handler may queue requests, or close the disk. */
+    /* Collect all first, then call the actor: its handler may queue requests, or close the disk. */
     self->done_count = 0;
     self->reaping = true;
     self->disk->ops->reap(self->disk, note_completion, self);
     for (uint32_t i = 0; i < self->done_count && self->disk != NULL && !process->failed; i++) {
         const struct sl_process_completion *done = &self->done[i];
         struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
-        if (done->os_code == EFAULT) { /* not the disk: the memory is gone from under the request */
+        if (done->os_code == EFAULT) { /* not the disk: the request's memory was truncated */
             sl_process_cut(process);
         }
         if (done->os_code != 0) {
@@ -110,7 +110,7 @@ void sl_process_disks_flush(struct sl_process *process)
         struct sl_disk *disk = process->disks[i].disk;
         struct sl_error why = {0};
         if (disk != NULL && disk->ops->flush(disk, &why) != SL_OK) {
-            /* What was queued stays queued: the next turn tries again. */
+            /* Requests stay queued: the next iteration tries again. */
             sl_log_write(process->env.log, SL_LOG_WARN, 0, "disk requests stay queued for now: %s",
                          why.text);
         }

@@ -1,6 +1,5 @@
 /* ipc/msg/sl_process_env.c - the real environment: sending, watching, killing, helper threads,
- * chance.
- */
+ * random numbers. */
 #include "ipc/msg/process_internal.h"
 #include "ipc/shm/sl_pins.h"
 
@@ -95,7 +94,7 @@ void sl_process_clients_look(struct sl_process *process, uint64_t now_ns)
 {
     process->clients_at_ns = SL_NEVER_NS;
     for (uint32_t i = process->watch_count; i-- > 0;) {
-        if (i >= process->watch_count) { /* who was told has ended others */
+        if (i >= process->watch_count) { /* the callback has removed others */
             continue;
         }
         struct sl_process_watch *watch = &process->watches[i];
@@ -163,7 +162,7 @@ static bool env_alive(struct sl_env *env, struct sl_proc_id proc)
     if (sl_proc_id_is_client(proc)) {
         return client_life(process_of(env), proc) != SL_CLIENT_GONE;
     }
-    return proc.pid != 0 && sl_proc_alive(proc); /* what cannot be told counts as alive */
+    return proc.pid != 0 && sl_proc_alive(proc); /* if it cannot be determined it counts as alive */
 }
 
 static bool env_locked(struct sl_env *env, struct sl_proc_id proc)
@@ -175,8 +174,7 @@ static void env_kill(struct sl_env *env, struct sl_proc_id proc)
 {
     int fd = -1;
     (void)env;
-    /* A pidfd, so that the pid cannot have become another process between the check and the signal.
-     */
+    /* By pidfd, so that the pid cannot become another process between check and signal. */
     if (sl_proc_open(proc, &fd, NULL) == SL_OK) {
         (void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
         (void)close(fd);
@@ -199,7 +197,7 @@ static void *job_thread(void *context)
     }
     job->running_count--;
     if (job->running_count == 0) {
-        /* Under the lock: the loop lives as long as a job counts as running. */
+        /* Under the lock: the loop exists as long as a job counts as running. */
         sl_loop_wake(process->loop);
     }
     (void)pthread_mutex_unlock(&process->jobs_lock);
@@ -214,7 +212,7 @@ static bool job_is_over(struct sl_process *process, struct sl_process_job *job)
     return over;
 }
 
-/* Joins threads that have ended all but their return, and frees the slot. */
+/* Joins threads that have done all but return, and frees the slot. */
 static void job_release(struct sl_process_job *job)
 {
     for (uint32_t i = 0; i < job->thread_count; i++) {
@@ -256,7 +254,7 @@ bool sl_process_jobs_end(struct sl_process *process)
     return ended;
 }
 
-/* Starts the threads; those that started run on when one does not start. */
+/* Starts the threads. If one does not start, the others continue. */
 static sl_err job_start(struct sl_process_job *job, uint32_t thread_count)
 {
     struct sl_process *process = job->process;
@@ -306,7 +304,7 @@ static uint64_t env_random_u64(struct sl_env *env)
 {
     uint64_t value = 0;
     (void)env;
-    /* Eight bytes come whole once the kernel's pool is ready, which it is long before a node
+    /* Eight bytes are returned completely once the kernel's pool is ready, long before a node
      * starts. */
     ssize_t got = getrandom(&value, sizeof(value), 0);
     SL_ASSERT(got == (ssize_t)sizeof(value));

@@ -1,4 +1,4 @@
-/* ipc/msg/sl_queue.c - a ring of frames in shared memory; the protocol stands in the header. */
+/* ipc/msg/sl_queue.c - a ring of frames in shared memory; the header describes the protocol. */
 #include "ipc/msg/sl_queue.h"
 
 #include <string.h>
@@ -36,8 +36,8 @@ void sl_queue_reader_init(struct sl_queue_reader *reader, struct sl_queue_shared
     *reader = (struct sl_queue_reader){.shared = shared, .ring = ring, .ring_bytes = ring_bytes};
 }
 
-/* Depends on position, length and kind: what an earlier round of the ring left there, a cut frame
- * or a stray write do not fit. No defence against a peer that means it: bounds are. */
+/* Depends on position, length and kind, so that data from an earlier round of the ring, a cut frame
+ * or a stray write do not match. It is no defence against a hostile peer; bounds are. */
 static uint64_t head_word_of(uint64_t position, uint64_t length_bytes, uint8_t kind)
 {
     uint64_t low = length_bytes | (uint64_t)kind << KIND_SHIFT;
@@ -52,14 +52,15 @@ static uint64_t frame_room(uint64_t length_bytes)
 
 /* ---------------------------------------------------- writing */
 
-/* Room for need bytes, by the position last seen, else by a new look at the reader's. */
+/* Makes sure of room for need_bytes, by the last known position of the reader, otherwise by reading
+ * it again. */
 static sl_err writer_need(struct sl_queue_writer *writer, uint64_t need_bytes)
 {
     if (writer->ring_bytes - (writer->tail - writer->head_seen) >= need_bytes) {
         return SL_OK;
     }
     uint64_t head = atomic_load_explicit(&writer->shared->head, memory_order_acquire);
-    /* It lies between where it was and where we are; it never goes back. */
+    /* It is between its old value and our tail; it never moves back. */
     if (writer->tail - head > writer->tail - writer->head_seen || head % ALIGN_BYTES != 0) {
         return SL_ERR_PROTOCOL;
     }
@@ -85,10 +86,10 @@ static void copy_in(const struct sl_queue_writer *writer, uint64_t position, con
     }
 }
 
-/* Takes the flag, so that one sleep costs one doorbell. */
+/* Clears the flag, so that one sleep costs one doorbell. */
 static bool reader_sleeps(struct sl_queue_writer *writer)
 {
-    sl_queue_fence(); /* tail is visible before sleeping is read: see the header */
+    sl_queue_fence(); /* makes tail visible before sleeping is read: see the header */
     return atomic_load_explicit(&writer->shared->sleeping, memory_order_relaxed) != 0 &&
            atomic_exchange_explicit(&writer->shared->sleeping, 0, memory_order_relaxed) != 0;
 }
@@ -117,7 +118,7 @@ sl_err sl_queue_write(struct sl_queue_writer *writer, uint8_t kind, const void *
 
 /* ---------------------------------------------------- reading */
 
-/* Looks at the writer's position when what was seen of it is used up. */
+/* Reads the writer's position if everything before the last known one has been consumed. */
 static sl_err reader_look(struct sl_queue_reader *reader)
 {
     if (reader->tail_seen != reader->head) {
@@ -127,7 +128,7 @@ static sl_err reader_look(struct sl_queue_reader *reader)
     if (tail == reader->head) {
         return SL_ERR_NOT_FOUND;
     }
-    /* Subtraction makes a tail that went back a number far above the ring. */
+    /* Subtraction turns a tail that moved back into a number far above the ring. */
     if (tail - reader->head > reader->ring_bytes || tail % ALIGN_BYTES != 0) {
         return SL_ERR_PROTOCOL;
     }
@@ -154,7 +155,7 @@ sl_err sl_queue_read(struct sl_queue_reader *reader, void *buffer, size_t buffer
         return err;
     }
     uint64_t word;
-    /* volatile: the word is read once, what is checked is what is used. */
+    /* volatile: the word is read once, so that the checked value is the one used. */
     word = *(const volatile uint64_t *)(const void *)(reader->ring +
                                                       (reader->head & (reader->ring_bytes - 1)));
     uint64_t length = (uint32_t)word;

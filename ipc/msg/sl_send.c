@@ -1,5 +1,5 @@
-/* ipc/msg/sl_send.c - requests and replies of actors: envelope filled, encoded, handed to the
- * environment. */
+/* ipc/msg/sl_send.c - requests and replies of actors: fills the envelope, encodes, passes frames to
+ * the environment. */
 #include "ipc/msg/msg_internal.h"
 
 #include <inttypes.h>
@@ -11,8 +11,8 @@
 
 #define OP_TIMEOUT_STANDARD_NS (2 * SL_NS_PER_S)
 
-/* Encoding storage belongs to the thread: frames are handed over before the next encode, whichever
- * of the thread's environments sends (the simulator runs a whole node on one thread). */
+/* Encoding storage belongs to the thread: a frame is passed on before the next encode, whichever of
+ * the thread's environments sends (the simulator runs a whole node on one thread). */
 static pthread_key_t thread_codec_key;
 static pthread_once_t thread_codec_once = PTHREAD_ONCE_INIT;
 static int thread_codec_key_error;
@@ -28,7 +28,7 @@ static void thread_codec_make_key(void)
     thread_codec_key_error = pthread_key_create(&thread_codec_key, thread_codec_end);
 }
 
-/* Destructors of keys do not run for the thread that leaves main. */
+/* Destructors of keys do not run for a thread that returns from main. */
 static void __attribute__((destructor)) thread_codec_end_of_main(void)
 {
     (void)pthread_once(&thread_codec_once, thread_codec_make_key);
@@ -111,8 +111,8 @@ sl_err sl_send(struct sl_env *env, const char *to, const struct sl_msg *msg, uin
     return SL_OK;
 }
 
-/* A text that cannot travel (a file name in another encoding, a cut in the middle of a character)
- * still says most of what it has to say. */
+/* A text that cannot be sent (a file name in another encoding, a character that was cut) is still
+ * mostly readable after cleaning. */
 static struct sl_text text_made_clean(struct sl_text text, char room[SL_MSG_TEXT_BYTES_MAX + 1])
 {
     if (text.at == NULL ||
@@ -153,7 +153,7 @@ static sl_err reply_send(struct sl_env *env, const char *to, const struct sl_msg
 void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply)
 {
     if (SL_MSG_IS_REPLY(to->type) || to->type >= SL_MSG_LOCAL_MIN) {
-        return; /* an answer to an answer would be a request, and completions have no asker */
+        return; /* replies and completions have no requester */
     }
     char room[SL_MSG_TEXT_BYTES_MAX + 1];
     struct sl_msg filled = *reply;
@@ -166,7 +166,7 @@ void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struc
     filled.budget_ns = 0;
     filled.code = reply->code;
     filled.text = text_made_clean(reply->text, room);
-    if (env->now_ns >= to->deadline_ns) { /* whoever asked has given up, or is about to */
+    if (env->now_ns >= to->deadline_ns) { /* the requester has given up, or is about to */
         sl_log_write(env->log, SL_LOG_WARN, to->trace_id,
                      "%s %" PRIu64 " of %s is answered at its deadline: %s", sl_msg_name(to->type),
                      to->seq, to->to, sl_err_text(reply->code));
@@ -176,8 +176,8 @@ void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struc
     if (err == SL_OK) {
         return;
     }
-    /* Our own bug or a lack of memory: the asker hears that, instead of waiting for its deadline.
-     */
+    /* Our own bug or lack of memory: send the requester an error instead of letting it wait for its
+     * deadline. */
     sl_log_write(env->log, SL_LOG_ERROR, to->trace_id, "reply %s to %s not encoded: %s",
                  sl_msg_name(filled.type), to->to, why.text);
     memset(&filled.body, 0, sizeof(filled.body));

@@ -1,11 +1,11 @@
-/* ipc/shm/index_changes.c - compares the table with what it was.
+/* ipc/shm/index_changes.c - compares the table with its earlier state.
  *
- * Beside each slot's word stands what was told of it: the id of its key, and the upper half of the
+ * For each slot's word it remembers what was reported: the id of its key, and the upper half of the
  * key's hash (the lower half is the tag in the word). A word that changed may be the same key with
- * a fresh record (it went to disk, say), another key, or none. A key that left a slot may have come
- * back in another one, before or behind the walk; so it is told as gone only when its hash is in
- * the table no more. Else what was told of it moves to the slot where it lies now: it may leave
- * that one, too, before the walk gets there. */
+ * a fresh record (it was written to disk, say), another key, or none. A key that left a slot may be
+ * in another one, before or after the walk; so it is reported as removed only if its hash is no
+ * longer in the table. Otherwise the reported state moves to the slot where the key is now; the key
+ * may leave that one before the walk gets there. */
 #include "ipc/shm/index_internal.h"
 #include "ipc/shm/sl_index_changes.h"
 
@@ -21,36 +21,36 @@ enum { TOLD_MEMORY = 1, TOLD_DISK = 2 };
 struct sl_index_changes {
     const struct sl_index_view *view;
     uint64_t slot_count;
-    uint64_t at;            /* slot */
+    uint64_t at;            /* slot of the walk */
     uint64_t told_count;    /* ids that are not 0 */
-    uint64_t reach_buckets; /* so far behind its own bucket a key was told, at most */
+    uint64_t reach_buckets; /* farthest that a reported key was from its own bucket */
     uint64_t torn_count;    /* of the walk */
     uint64_t pending_count; /* of the walk */
-    uint64_t *words;        /* [slot]: as last seen; 0: look again */
-    uint64_t *ids;          /* [slot]: told as there; 0: none */
-    uint32_t *homes;        /* [slot]: upper half of the hash of the key told */
-    uint8_t *tiers;         /* [slot]: where its value was told to be: TOLD_ bits */
+    uint64_t *words;        /* [slot]: as last seen; 0: check again */
+    uint64_t *ids;          /* [slot]: key reported as existing; 0: none */
+    uint32_t *homes;        /* [slot]: upper half of that key's hash */
+    uint8_t *tiers;         /* [slot]: tiers that were reported: TOLD_ bits */
     bool with_tiers;
     size_t mapped_bytes;
-    /* Of the table's regions; all of one whose count moved is looked at. */
-    const char *shm_dir; /* NULL: counts are not asked for */
+    /* Of the table's regions; a region whose count moved is read completely. */
+    const char *shm_dir; /* NULL: counts are not used */
     struct index_regions regions;
-    uint64_t life;         /* that counted what is in `seen`: only it is believed */
-    uint64_t *seen;        /* [region]: its count before it was looked at; REGION_AGAIN */
-    uint64_t region_count; /* of the region that is being looked at */
+    uint64_t life;         /* writer's life that counted `seen`; other counts are ignored */
+    uint64_t *seen;        /* [region]: its count before it was read; REGION_AGAIN */
+    uint64_t region_count; /* of the region that is being read */
     uint64_t unsure_count; /* torn and pending slots before it */
-    bool counted;          /* this walk leaves out what did not change */
-    bool walked;           /* a part of the table, at least once */
-    uint32_t attach_walks; /* until counts that were not there are looked for again */
+    bool counted;          /* this walk skips what did not change */
+    bool walked;           /* some of the table, at least once */
+    uint32_t attach_walks; /* walks until missing counts are looked for again */
 };
 
-#define REGION_AGAIN UINT64_MAX /* no count reaches it */
+#define REGION_AGAIN UINT64_MAX /* a value that no count reaches */
 #define ATTACH_WALKS 64u
 
 uint64_t sl_key_id(const char *key, uint32_t key_length)
 {
     uint64_t id = XXH3_64bits(key, key_length);
-    return id != 0 ? id : 1; /* 0 is none */
+    return id != 0 ? id : 1; /* 0 means none */
 }
 
 uint64_t sl_index_view_birth(const struct sl_index_view *view)
@@ -103,7 +103,7 @@ void sl_index_changes_destroy(struct sl_index_changes **changes)
     *changes = NULL;
 }
 
-/* Of the key told of the slot. */
+/* Sets the home of the key reported for the slot. */
 static void home_set(struct sl_index_changes *changes, uint64_t slot, uint32_t home)
 {
     const struct sl_index_view *view = changes->view;
@@ -119,13 +119,13 @@ static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t i
     changes->ids[slot] = id;
 }
 
-/* The key that was told of a slot lies in another one now, which remembers that it was told. False:
- * that one has another key to forget first. */
+/* The key reported for a slot is now in another one, which takes over the state. False: the other
+ * slot has another key to report first. */
 static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint64_t to,
                            uint64_t word)
 {
     if (changes->ids[to] == changes->ids[from]) {
-        return true; /* told of there as well */
+        return true; /* also reported there */
     }
     if (changes->ids[to] != 0) {
         return false;
@@ -133,14 +133,13 @@ static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint
     told_set(changes, to, changes->ids[from]);
     home_set(changes, to, changes->homes[from]);
     changes->tiers[to] = changes->tiers[from];
-    /* Its value may be in another tier than told: it is looked at once more, and its tag stays
+    /* Its tier may differ from the report: the slot is checked once more, and its tag stays
      * known. */
     changes->words[to] = changes->with_tiers ? word | UINT32_MAX : word; /* no slot has this ref */
     return true;
 }
 
-/* Whether a visible object whose key has this hash is in the table; FOUND: in which slot, under
- * which word. */
+/* Whether a visible object whose key has this hash is in the table; FOUND: its slot and word. */
 static enum index_look hash_look(const struct sl_index_view *view, uint64_t hash,
                                  uint64_t *slot_number, uint64_t *word_out)
 {
@@ -171,8 +170,8 @@ static enum index_look hash_look(const struct sl_index_view *view, uint64_t hash
     return INDEX_LOOK_OTHER;
 }
 
-/* Its key was told as gone. It may have been told of another slot of its path meanwhile, and be
- * back there soon, under the same word: there it was not told, either. */
+/* Its key was reported as removed. Meanwhile it may have been reported for another slot of its
+ * path, and may soon return there under the same word: mark that slot as not reported. */
 static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t hash, uint64_t id)
 {
     const struct sl_index_view *view = changes->view;
@@ -189,16 +188,16 @@ static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t has
     }
 }
 
-/* What was told of this slot is told as gone, unless its key is somewhere else. A key that cannot
- * be remembered where it is now is told as gone, and as there when the walk comes by. False:
- * refused, or the record behind it is being written or came back this moment. */
+/* Reports the key of this slot as removed, unless it is in another slot. A key that cannot be
+ * remembered where it is now is reported as removed, and as existing when the walk gets there.
+ * False: refused, or its record is being written or just returned. */
 static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
                         void *context, bool *refused)
 {
     uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
     uint64_t to = 0, word = 0;
     enum index_look look = hash_look(changes->view, hash, &to, &word);
-    /* Back here since it was looked at: it was told as there, and is looked at once more. */
+    /* It returned here since it was read: it was reported as existing, and is checked once more. */
     bool back = look == INDEX_LOOK_FOUND && to == slot;
     if (look == INDEX_LOOK_TORN || back) {
         changes->torn_count++;
@@ -218,7 +217,7 @@ static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_inde
     return true;
 }
 
-/* A slot whose word is not the one that is remembered, or that held nothing to tell. */
+/* Handles a slot whose word differs from the remembered one, or that had nothing to report. */
 static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
                          void *context)
 {
@@ -258,14 +257,14 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
         changes->tiers[slot] = tiers;
     }
     changes->pending_count += look == INDEX_LOOK_FOUND && !visible;
-    /* A part of a block that is not committed yet is looked at until it is. */
+    /* A part of an uncommitted block is checked until the block is committed. */
     changes->words[slot] = look == INDEX_LOOK_FOUND && !visible ? 0 : seen.word;
     return true;
 }
 
-/* Whether the record that the slot names says that its value is in another tier than told: a key
- * that went and came back between two walks may have the slot and the record that it had. What is
- * read may be of another record by now: the look that follows tells. */
+/* Whether the slot's record has its value in another tier than reported: a key that left and
+ * returned between two walks may have the same slot and record. The record may be another one by
+ * now, which the following check detects. */
 static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, uint64_t word)
 {
     sl_ref ref = (sl_ref)word;
@@ -278,28 +277,29 @@ static bool tier_differs(const struct sl_index_changes *changes, uint64_t slot, 
     return tiers != changes->tiers[slot];
 }
 
-/* Whose counts there are, if any, and whether they go on from those of the last walk. */
+/* Determines which writer's life counts, if any, and whether the counts continue those of the last
+ * walk. */
 static void walk_begins(struct sl_index_changes *changes)
 {
     changes->torn_count = changes->pending_count = 0;
     uint64_t life = index_regions_life(&changes->regions);
     if (life == 0 && changes->shm_dir != NULL && changes->attach_walks-- == 0) {
-        changes->attach_walks = ATTACH_WALKS; /* they may be others by now */
+        changes->attach_walks = ATTACH_WALKS; /* they may have changed by then */
         index_regions_close(&changes->regions);
         (void)index_regions_attach(changes->shm_dir, changes->view, &changes->regions);
-        changes->life = 0; /* whoever counts in these: not yet known */
+        changes->life = 0; /* their writer is not known yet */
         life = index_regions_life(&changes->regions);
     }
     changes->counted = life != 0;
     if (changes->walked && life != changes->life) {
-        memset(changes->seen, 0xff, /* REGION_AGAIN: what was changed meanwhile nobody counted */
+        memset(changes->seen, 0xff, /* REGION_AGAIN: changes since were not counted */
                index_region_count(changes->view->bucket_count) * sizeof(*changes->seen));
     }
     changes->life = life;
     changes->walked = true;
 }
 
-/* Whether there is something to look at, or this walk looks at everything. */
+/* Whether the region has to be read: its count moved, or this walk reads everything. */
 static bool region_begins(struct sl_index_changes *changes)
 {
     uint64_t region = changes->at / INDEX_REGION_SLOTS;
@@ -330,7 +330,7 @@ enum sl_index_walk sl_index_changes_step(struct sl_index_changes *changes,
     if (changes->at == 0) {
         walk_begins(changes);
     }
-    /* A region that is left out counts as one bucket. */
+    /* A skipped region counts as one bucket. */
     for (uint64_t left = bucket_count_max * INDEX_BUCKET_SLOTS;
          left > 0 && changes->at < changes->slot_count; left--) {
         uint64_t slot = changes->at;

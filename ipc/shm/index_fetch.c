@@ -1,5 +1,5 @@
-/* ipc/shm/index_fetch.c - what the registrar is about to use of the index is fetched from memory,
- * so that it does not wait for each line by itself; short ways to what is asked for most. */
+/* ipc/shm/index_fetch.c - prefetches what the registrar is about to use of the index, so that cache
+ * misses overlap; short paths for frequent reads. */
 #include "ipc/shm/index_internal.h"
 
 void sl_index_fetch(const struct sl_index *index, sl_ref ref)
@@ -17,7 +17,7 @@ void sl_index_fetch_links(const struct sl_index *index, sl_ref ref)
 
 static void place_fetch(const struct sl_index *index, uint64_t hash)
 {
-    struct index_place first = {.bucket = hash_bucket(&index->view, hash)}; /* mostly it is there */
+    struct index_place first = {.bucket = hash_bucket(&index->view, hash)}; /* mostly there */
     __builtin_prefetch((const void *)&index->view.buckets[first.bucket], 1);
     if (index->leases.slots != NULL) {
         __builtin_prefetch((const void *)lease_at(&index->leases, first), 1);
@@ -68,7 +68,7 @@ void sl_index_stay(const struct sl_index *index, sl_ref ref, struct sl_stay *out
     if ((what & WHAT_TERMS) != 0) {
         index_terms_copy(&index->view, ref, what, terms);
     }
-    bool commits = what_kind(what) != SL_RECORD_RESERVED; /* a commit may have been cut off */
+    bool commits = what_kind(what) != SL_RECORD_RESERVED; /* a commit may have been interrupted */
     *out = (struct sl_stay){.soft_pin_end_ns = commits ? terms[TERMS_SOFT_PIN_END] : 0,
                             .bundle = terms[TERMS_BUNDLE],
                             .hard_pin = (what & WHAT_HARD_PIN) != 0};

@@ -1,10 +1,9 @@
-/* ipc/shm/index_leases.c - the words of leases: their segment, the registrar's side.
+/* ipc/shm/index_leases.c - the words of leases: their file, and the registrar's side.
  *
- * Look-ups that lease are in index_reader.c. Orders: a word is changed by compare-and-exchange
- * (acq_rel) alone, so that of a reader's lease and the registrar's closing one comes first and the
- * other sees it; a slot that gets a new key has its word cleared (relaxed) before the slot's
- * release store. A reader that leased looks at slot and version again: partner of the slot's
- * stores. */
+ * Look-ups that lease are in index_reader.c. Orders: a word is only changed by compare-and-exchange
+ * (acq_rel), so that of a reader's lease and the registrar's closing one is first and the other
+ * sees it. A slot that gets a new key has its word cleared (relaxed) before the slot's release
+ * store. A reader that leased reads slot and version again: partner of the slot's stores. */
 #include "ipc/shm/index_internal.h"
 
 #include "runtime/base/sl_clock.h"
@@ -13,17 +12,17 @@
 #include <stdlib.h>
 
 #define LEASES_FILE "leases"
-/* A lease is renewed when it is shorter than one taken now by more than this share of it: who looks
- * all the time writes seldom. A bundle's, which is renewed for all its members, when half is over.
- */
+/* A lease is renewed when it is shorter than a new one by more than this share, so that frequent
+ * look-ups rarely write. A bundle's lease, which is renewed for all members, is renewed when half
+ * is over. */
 #define RENEW_SHARE        64u
 #define RENEW_BUNDLE_SHARE 2u
-/* The registrar's time is that of the beginning of its step: a reader's may be so much later. */
+/* The registrar's time is that of the start of its step: a reader's may be later by this. */
 #define CLOCK_SLACK_NS SL_NS_PER_S
 
-/* The leases' part of the header page. */
+/* The part of the header page for leases. */
 struct leases_header {
-    uint64_t seed; /* of the index that they belong to */
+    uint64_t seed; /* of the index to which they belong */
     uint64_t bucket_count;
 };
 
@@ -127,15 +126,14 @@ bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, uint64
     return ttl_ns != 0;
 }
 
-/* To at least `enough`; to `want` when it is written at all. Gives the end in ns; 0: it is closed.
- */
+/* Raises the word to at least `enough`; a write sets `want`. Returns the end in ns; 0: closed. */
 static uint64_t word_raise(index_word *word, uint64_t tag, uint64_t enough, uint64_t want)
 {
     uint64_t found = word_get_acquire(word);
     for (uint32_t i = 0; i < INDEX_TRIES_MAX && found != LEASE_CLOSED; i++) {
         uint64_t end = found & LEASE_END_MASK;
         if ((found & ~LEASE_END_MASK) == tag && end >= enough) {
-            return lease_ns(SL_MIN(end, want)); /* beyond that the registrar believes nothing */
+            return lease_ns(SL_MIN(end, want)); /* the registrar limits ends to this */
         }
         if (atomic_compare_exchange_weak_explicit(word, &found, tag | want, memory_order_acq_rel,
                                                   memory_order_acquire)) {
@@ -164,7 +162,8 @@ static sl_err leases_create(const char *shm_dir, struct leases_header header,
     struct sl_segment_want want = want_of(shm_dir, header.bucket_count);
     want.own = &header;
     want.own_bytes = sizeof(header);
-    /* Readers write at random: all of it now, so that none meets a full system there. */
+    /* Readers write at random positions: all is allocated now, so that none fails on a full
+     * system. */
     want.populate_bytes = want.data_bytes;
     want.goes_on = goes_on;
     sl_err err = sl_segment_renew(&want, &segment, why);
@@ -195,7 +194,7 @@ sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
         return SL_OK;
     }
     sl_err err = leases_open(shm_dir, &index->view, &index->leases, why);
-    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_VERSION) { /* of another index, damaged */
+    if (err != SL_OK && err != SL_ERR_OS && err != SL_ERR_VERSION) { /* another's or damaged */
         const struct leases_header header = {.seed = index->view.seed,
                                              .bucket_count = index->view.bucket_count};
         err = leases_create(shm_dir, header, index->goes_on, &index->leases, why);
@@ -226,8 +225,8 @@ static bool word_counts(uint64_t found, uint64_t tag)
     return found != LEASE_CLOSED && (found & ~LEASE_END_MASK) == tag;
 }
 
-/* Whatever may stand there, it ends like any other: what reaches further than a lease of this
- * moment can is cut to one. */
+/* Returns the end of the word's lease, whatever it contains: an end later than that of a lease
+ * taken now is cut to that. */
 static uint64_t word_end(const struct sl_index *index, index_word *word, uint64_t tag,
                          uint64_t now_ns)
 {
@@ -237,7 +236,7 @@ static uint64_t word_end(const struct sl_index *index, index_word *word, uint64_
     uint64_t found = word == NULL ? 0 : word_get_acquire(word);
     if (word_counts(found, tag) && (found & LEASE_END_MASK) > limit) {
         uint64_t cut = tag | lease_units(longest_ns);
-        /* Failed: somebody leased it now. */
+        /* Failure: a reader has leased it meanwhile. */
         (void)atomic_compare_exchange_strong_explicit(word, &found, cut, memory_order_acq_rel,
                                                       memory_order_acquire);
         found = cut;
@@ -261,7 +260,7 @@ static bool word_close(const struct sl_index *index, index_word *word, uint64_t 
             return true;
         }
     }
-    return word == NULL; /* else: changed all the time, so somebody wants it */
+    return word == NULL; /* otherwise it kept changing, so readers want it */
 }
 
 static void word_reopen(index_word *word)
@@ -315,7 +314,7 @@ void sl_index_bundle_lease_reopen(struct sl_index *index, uint64_t bundle)
     word_reopen(bundle_lease_of(index, bundle));
 }
 
-/* A registrar that was killed between closing a word and what it closed it for. */
+/* Reopens words for a registrar that was killed between closing a word and removing its key. */
 void index_leases_recover(struct sl_index *index)
 {
     const struct sl_index_view *view = &index->view;

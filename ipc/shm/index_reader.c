@@ -1,24 +1,22 @@
-/* ipc/shm/index_reader.c - look-ups in a mapping that another process writes, and that nobody
- * vouches for.
+/* ipc/shm/index_reader.c - look-ups in a mapping that another process writes and that is not
+ * trusted.
  *
- * Every reference, length and count is bounded before it is used, whatever the memory says: a torn
- * or hostile index costs wrong answers at worst, never a fault or an endless loop. index_layout.h
- * names the orders. */
+ * Every reference, length and count is bounded before it is used: a torn or hostile index can only
+ * cause wrong answers, never a fault or an endless loop. index_layout.h describes the orders. */
 #include "ipc/shm/index_internal.h"
 
 #include <string.h>
 
-/* Times that a closed lease is looked at again: the registrar unlinks a bundle of hundreds
- * meanwhile.
- */
+/* Number of times that a closed lease is read again: meanwhile the registrar unlinks a bundle of
+ * hundreds. */
 #define SHUT_TRIES_MAX 4096u
 #define BATCH_WIDTH \
-    32u /* keys in flight: enough to cover the latency of memory, few enough to stay in L1 */
+    32u /* keys in flight: enough to hide the latency of memory, few enough to stay in L1 */
 
 struct wanted {
     const char *key;
     uint32_t key_length;
-    bool object, group; /* which kinds count */
+    bool object, group; /* kinds that match */
     uint64_t hash;
 };
 
@@ -78,7 +76,7 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
         .key = (const char *)(const void *)(record_at(view, ref) + record_key_word(kind)),
     };
     if (kind == SL_RECORD_GROUP || kind == SL_RECORD_BLOB) {
-        return; /* the other words mean something else there */
+        return; /* the other words have another meaning there */
     }
     out->extent = (struct sl_extent){.generation = words[RECORD_GENERATION],
                                      .offset_bytes = words[RECORD_OFFSET],
@@ -96,25 +94,25 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
     out->replace = kind == SL_RECORD_RESERVED && (words[RECORD_WHAT] & WHAT_REPLACER) != 0;
     out->pinned = (words[RECORD_WHAT] & WHAT_PINNED) != 0;
     out->soft_pin_ns = terms[TERMS_SOFT_PIN];
-    /* A commit may have been cut off behind it. */
+    /* A commit may have been interrupted after it. */
     out->soft_pin_end_ns = kind == SL_RECORD_RESERVED ? 0 : terms[TERMS_SOFT_PIN_END];
     out->bundle = terms[TERMS_BUNDLE];
     out->contribution = (uint32_t)terms[TERMS_CONTRIBUTION];
 }
 
-/* After the words of a record were read: whether they were this version's, in this slot. The slot
- * is looked at first: it may have left this record and come back to it since (the record freed and
- * used again), but then the version, which never comes back, is another one. The other way round a
- * key that was there all the time could be missed (tests/models/pins.pml). */
+/* Called after the words of a record were read: whether they are of this version, in this slot. The
+ * slot is checked first: it may have left this record and returned to it since (the record freed
+ * and reused), but then its version, which is never reused, differs. In the other order a key that
+ * existed throughout could be missed (tests/models/pins.pml). */
 static bool record_stood(index_word *record, uint64_t version, index_word *slot, uint64_t slot_word)
 {
     atomic_thread_fence(memory_order_acquire);
     return word_get_acquire(slot) == slot_word && word_get(&record[RECORD_VERSION]) == version;
 }
 
-/* One record behind a slot whose word was just loaded (acquire). found->words holds the first count
- * words when INDEX_LOOK_FOUND. Whatever is answered was true at one moment: version and slot are
- * checked again at the end. */
+/* Reads one record behind a slot whose word was just loaded (acquire). If INDEX_LOOK_FOUND,
+ * found->words holds its first `count` words. The result was true at one moment: version and slot
+ * are checked again at the end. */
 static enum index_look record_look(const struct sl_index_view *view, const struct wanted *wanted,
                                    index_word *slot, uint64_t slot_word, uint32_t count,
                                    struct found *found)
@@ -147,7 +145,7 @@ static enum index_look record_look(const struct sl_index_view *view, const struc
     return same ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
 }
 
-/* One pass over the buckets that may hold the key. */
+/* One pass over the buckets that may contain the key. */
 static enum index_look table_look(const struct sl_index_view *view, const struct wanted *wanted,
                                   uint32_t count, struct found *found)
 {
@@ -174,7 +172,7 @@ static enum index_look table_look(const struct sl_index_view *view, const struct
     return INDEX_LOOK_OTHER;
 }
 
-/* Whether what was found is still there. */
+/* Whether the entry that was found still exists unchanged. */
 static bool found_stands(const struct sl_index_view *view, const struct found *found)
 {
     return record_stood(record_at(view, found->ref), found->words[RECORD_VERSION], found->slot,
@@ -203,8 +201,8 @@ static sl_err table_find(const struct sl_index_view *view, const struct wanted *
     return SL_ERR_BUSY;
 }
 
-/* State of the group a record points at; 0 when the group is gone. Its memory may be another record
- * by now: the version tells. */
+/* The state of the group that a record refers to; 0 if the group no longer exists. Its memory may
+ * be another record by now, which the version shows. */
 static uint64_t group_state(const struct sl_index_view *view, sl_ref ref, uint64_t version)
 {
     if (version == 0 || !ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
@@ -228,7 +226,7 @@ static bool object_visible(const struct sl_index_view *view, const uint64_t *wor
 
 /* ---- leases ---- */
 
-/* Adds what few records have to what was found; false: look again. */
+/* Adds the words that few records have; false: look again. */
 static inline bool found_terms(const struct sl_index_view *view, struct found *found)
 {
     if ((found->words[RECORD_WHAT] & WHAT_TERMS) == 0) {
@@ -239,7 +237,7 @@ static inline bool found_terms(const struct sl_index_view *view, struct found *f
     return found_stands(view, found);
 }
 
-/* Leases what was found; false: look again. */
+/* Leases the entry that was found; false: look again. */
 static inline bool found_lease(const struct sl_index_view *view, const struct found *found,
                                struct leasing *leasing)
 {
@@ -282,9 +280,8 @@ static inline __attribute__((always_inline)) sl_err object_find(const struct sl_
         if (!object_visible(view, found.words)) {
             return SL_ERR_NOT_FOUND;
         }
-        /* In the end as it is: of a registrar that was stopped while it closed the key's lease,
-         * say.
-         */
+        /* On the last try without a lease: a registrar may have been stopped while it closed the
+         * lease, say. */
         bool whole = (out == NULL && leasing == NULL) || found_terms(view, &found);
         if ((whole && (leasing == NULL || found_lease(view, &found, leasing))) ||
             i == SHUT_TRIES_MAX) {
@@ -322,7 +319,7 @@ sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uin
         .key = key.at, .key_length = key.length, .object = true, .group = true, .hash = hash};
     sl_err err = table_find(view, &wanted, RECORD_KEY, &found);
     if (err == SL_OK && out != NULL) {
-        (void)found_terms(view, &found); /* nobody else writes here */
+        (void)found_terms(view, &found); /* the only writer calls this */
         index_parse(view, found.ref, found.words, found.terms, out);
     }
     return err;
@@ -352,7 +349,7 @@ group_find(const struct sl_index_view *view, const struct wanted *wanted, struct
         }
         relax();
     }
-    return SL_ERR_NOT_FOUND; /* closed all the time: the registrar was stopped as it evicts it */
+    return SL_ERR_NOT_FOUND; /* closed throughout: the registrar was stopped while evicting it */
 }
 
 sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length)
@@ -362,8 +359,7 @@ sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, ui
     return key_length_good(key_length) ? group_find(view, &wanted, NULL) : SL_ERR_NOT_FOUND;
 }
 
-/* ---- batches: each step asks for the lines that the next one needs, for all keys in flight ----
- */
+/* ---- batches: each step prefetches the lines of the next step, for all keys in flight ---- */
 
 static void prefetch(const void *at)
 {
@@ -385,8 +381,8 @@ batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
     }
 }
 
-/* The record behind the first slot with the key's tag; a key in a later bucket is found all the
- * same, slower. */
+/* The record of the first slot with the key's tag; a key in a later bucket is also found, but
+ * slower. */
 static inline __attribute__((always_inline)) sl_ref
 batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted,
                    enum sl_record_kind kind)
@@ -406,7 +402,7 @@ batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted
             for (; line < units && line < 6; line++) {
                 prefetch(record +
                          line *
-                             INDEX_UNIT_BYTES); /* longer keys: the hardware follows the stream */
+                             INDEX_UNIT_BYTES); /* longer keys: the hardware prefetcher follows */
             }
             return ref;
         }
@@ -427,7 +423,7 @@ static void batch_fetch_group(const struct sl_index_view *view, sl_ref ref)
     }
 }
 
-/* The words of the record's terms; NULL: it has none. */
+/* The words of the record's terms; NULL: none. */
 static index_word *batch_terms(const struct sl_index_view *view, sl_ref ref)
 {
     index_word *record = record_at(view, ref);
@@ -446,7 +442,7 @@ static void batch_fetch_bundle(const struct sl_index_view *view, const struct le
     }
 }
 
-/* Made once for each kind of caller: the one without leases pays nothing for the other. */
+/* Compiled once for each kind of caller, so that the one without leases does not pay for them. */
 static inline __attribute__((always_inline)) void
 find_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t count,
            struct sl_entry *out, struct leasing *leasing, uint64_t *lease_ends, sl_err *codes)
@@ -522,9 +518,9 @@ sl_err sl_leases_find(const struct sl_leases *leases, const struct sl_key *key, 
     return err;
 }
 
-/* ---- batches of blocks: a probe reads bucket, record and key, whatever parts there are ---- */
+/* ---- batches of blocks: a probe reads bucket, record and key, for any number of parts ---- */
 
-/* Gives when the first lease taken ends; 0: none was. */
+/* Returns when the first lease taken ends; 0: none was taken. */
 static inline __attribute__((always_inline)) uint64_t
 find_group_batch(const struct sl_index_view *view, const struct sl_key *keys, uint32_t count,
                  struct leasing *leasing, sl_err *codes)
@@ -574,7 +570,7 @@ uint64_t sl_leases_find_group_batch(const struct sl_leases *leases, const struct
 
 bool sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry *entry)
 {
-    atomic_thread_fence(memory_order_acquire); /* after the reads of the bytes */
+    atomic_thread_fence(memory_order_acquire); /* after the bytes were read */
     return entry->version != 0 && ref_in_bounds(view, entry->ref, INDEX_UNITS_MIN) &&
            word_get(&record_at(view, entry->ref)[RECORD_VERSION]) == entry->version;
 }
@@ -595,7 +591,7 @@ bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_
 
 /* ---- scan ---- */
 
-/* Of an object's record; the caller checked its bounds. */
+/* Copies an object's key; the caller has checked its bounds. */
 static void key_copy(index_word *record, uint32_t key_length, char *key_out)
 {
     for (uint32_t i = 0; i < key_length; i += 8) {
@@ -604,7 +600,7 @@ static void key_copy(index_word *record, uint32_t key_length, char *key_out)
     }
 }
 
-/* Copies words and key of the record behind a slot; INDEX_LOOK_OTHER: nothing to give there. */
+/* Copies words and key of a slot's record; INDEX_LOOK_OTHER: no object. */
 static enum index_look scan_look(const struct sl_index_view *view, index_word *slot,
                                  struct found *found, char *key_out)
 {
@@ -639,10 +635,10 @@ static enum index_look scan_look(const struct sl_index_view *view, index_word *s
     return object ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
 }
 
-/* In a cursor: the registrar counted what is in the table when the walk began. */
+/* Flag of a cursor: the registrar counted the table's slots when the walk began. */
 #define SCAN_COUNTED (UINT64_C(1) << 63)
 
-/* No slot from here to the end of the region is set. Words that were cut short say nothing. */
+/* Whether no slot from here to the end of the region is set. Truncated counts are ignored. */
 static bool region_empty(const struct sl_index_view *view, uint64_t slot)
 {
     return word_get_acquire(&view->regions.occupied[slot / INDEX_REGION_SLOTS]) == 0 &&
@@ -680,7 +676,7 @@ bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl
     return false;
 }
 
-/* What lies at ref may be no record, or half of one: it only says which key to look up. */
+/* There may be no record at ref, or half of one: it only determines which key is looked up. */
 sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t generation,
                          struct sl_entry *out, char *key_out)
 {
@@ -704,10 +700,9 @@ sl_err sl_index_find_ref(const struct sl_index_view *view, sl_ref ref, uint64_t 
     return SL_OK;
 }
 
-/* ---- for those who remember what a slot held (index_changes.c) ---- */
+/* ---- for callers that remember the contents of slots (index_changes.c) ---- */
 
-/* What is told of the block of a visible part. False: the block goes at this moment, and its part.
- */
+/* Reads the block of a visible part. False: the block is just being removed, with its part. */
 static bool slot_block_read(const struct sl_index_view *view, const uint64_t *words,
                             struct index_slot *out)
 {
@@ -734,8 +729,8 @@ static bool slot_block_read(const struct sl_index_view *view, const uint64_t *wo
     return same;
 }
 
-/* What the slot held may have left between two looks at it, and come back behind them: then what
- * was read is of another one that was there meanwhile, or of none. */
+/* The slot's record may have left between two reads, and returned after them: then the words read
+ * are those of another record that was there meanwhile, or of none. */
 static bool slot_look_is_of(const struct sl_index_view *view, enum index_look look, uint64_t word,
                             const struct found *found)
 {
@@ -761,7 +756,7 @@ enum index_look index_slot_look(const struct sl_index_view *view, uint64_t slot_
         look = scan_look(view, slot, &found, key_out);
         if (!slot_look_is_of(view, look, out->word, &found) ||
             word_get_acquire(slot) != out->word) {
-            look = INDEX_LOOK_TORN; /* what was read may be another record's */
+            look = INDEX_LOOK_TORN; /* the words may be of another record */
         }
     }
     if (look == INDEX_LOOK_FOUND) {

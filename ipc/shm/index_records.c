@@ -1,10 +1,10 @@
-/* ipc/shm/index_records.c - memory of records: slabs of one size class each, which records are
+/* ipc/shm/index_records.c - memory of records: slabs of one size class each, and which records are
  * live.
  *
- * Which records are live is written in the records (version); the lists and masks here are private
- * and are rebuilt by recovery. A slab whose records are all free goes back to the free slabs and
- * may take another class: else the space of keys of one length would stay lost to keys of another
- * when everything has been evicted. */
+ * Whether a record is live is stored in it (version); the lists and masks here are private and
+ * rebuilt by recovery. A slab whose records are all free returns to the free slabs and may take
+ * another class: otherwise the space of keys of one length would be lost to keys of another length
+ * after everything was evicted. */
 #include "ipc/shm/index_internal.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ static void slab_push_free(struct sl_index *index, uint32_t at, bool clean)
     index->free_slab_count++;
 }
 
-/* Populates some more slabs. They count for readers only once they do not fault any more. */
+/* Populates more slabs. Readers see them only when accesses no longer fault. */
 static sl_err slabs_grow(struct sl_index *index)
 {
     uint64_t left = index->view.slab_count_max - index->slab_count;
@@ -64,9 +64,9 @@ static sl_err slabs_grow(struct sl_index *index)
     if (err != SL_OK) {
         return SL_ERR_NO_SPACE;
     }
-    /* From the last to the first: the list then gives them in rising order. Only in a file that we
-     * made are they surely zero: below the published count alone was ever written, but an index
-     * that was opened may have lost that count. */
+    /* From the last to the first, so that the list gives them in rising order. They are surely zero
+     * only in a file that we created: only slabs below the published count were ever written, but
+     * an index that was opened may have lost that count. */
     for (uint32_t i = count; i > 0; i--) {
         slab_push_free(index, index->slab_count + i - 1, index->made);
     }
@@ -78,7 +78,7 @@ static sl_err slabs_grow(struct sl_index *index)
 void index_live(struct sl_index *index)
 {
     if (index->slab_count == 0) {
-        (void)slabs_grow(index); /* else with the first record that finds room */
+        (void)slabs_grow(index); /* otherwise with the first record that finds room */
     }
 }
 
@@ -89,8 +89,8 @@ struct index_slab index_slab_of(uint32_t units)
         .units = (uint16_t)units, .capacity = capacity, .free_count = capacity};
 }
 
-/* Gives a free slab a class. What it held before must not look like records of the new class: zeros
- * first. */
+/* Gives a free slab a class. Its old contents must not look like records of the new class, so it is
+ * zeroed first. */
 static sl_err slab_open(struct sl_index *index, uint32_t units)
 {
     if (index->free_slab == INDEX_NONE) {
@@ -105,8 +105,8 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
     index->free_slab = slab->next;
     index->free_slab_count--;
     if (!slab->clean) {
-        /* Partner of the readers' fence: who sees a zero sees that the version before it is over.
-         */
+        /* Partner of the readers' fence: a reader that sees a zero also sees that the version
+         * before it has ended. */
         atomic_thread_fence(memory_order_release);
         for (uint32_t i = 0; i < INDEX_SLAB_BYTES / sizeof(*head); i++) {
             atomic_store_explicit(&head[i], 0, memory_order_relaxed);
@@ -120,7 +120,7 @@ static sl_err slab_open(struct sl_index *index, uint32_t units)
     return SL_OK;
 }
 
-/* INDEX_NONE: none is. */
+/* INDEX_NONE: no free one. */
 static uint32_t slab_first_free(const struct index_slab *slab)
 {
     for (uint32_t i = 0; i < INDEX_SLAB_MASK_WORDS; i++) {
@@ -141,11 +141,11 @@ bool index_admits(const struct sl_index *index, uint32_t units)
     }
     uint64_t spare = SL_MIN(index->view.slab_count_max / 16, INDEX_SPARE_SLABS_MAX);
     uint64_t unpopulated = index->starved ? 0 : index->view.slab_count_max - index->slab_count;
-    /* One record of the class stays free for a switch, which frees one in turn. */
+    /* One record of the class stays free for a switch, which in turn frees one. */
     return index->free_records[units] >= 2 || index->free_slab_count + unpopulated > spare;
 }
 
-/* The record that the next of this class gets is fetched from memory. */
+/* Prefetches the record that will be taken next of this class. */
 static void next_fetch(const struct sl_index *index, uint32_t units)
 {
     uint32_t at = index->partial[units];
@@ -157,7 +157,7 @@ static void next_fetch(const struct sl_index *index, uint32_t units)
 
 sl_err index_record_take(struct sl_index *index, uint32_t units, sl_ref *ref)
 {
-    SL_ASSERT(index->recovered); /* else live records would be overwritten */
+    SL_ASSERT(index->recovered); /* otherwise live records would be overwritten */
     SL_ASSERT(units >= INDEX_UNITS_MIN);
     SL_ASSERT(units < INDEX_SLAB_UNITS);
     /* cppcheck-suppress arrayIndexOutOfBoundsCond ; it does not see that SL_ASSERT ends here */

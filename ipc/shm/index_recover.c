@@ -1,20 +1,19 @@
-/* ipc/shm/index_recover.c - what a killed registrar left behind, made whole while readers go on
- * reading.
+/* ipc/shm/index_recover.c - repairs what a killed registrar left behind, while readers continue.
  *
- * The walk goes over every slab, so its cost is that of reading the index once or twice. Each step
- * leaves the index good for readers and can be repeated: a registrar killed in here starts here
- * again. */
+ * The walk covers every slab, so it costs as much as reading the index once or twice. Each step
+ * leaves the index valid for readers and can be repeated: a registrar that is killed here starts
+ * here again. */
 #include "ipc/shm/index_internal.h"
 #include "runtime/base/sl_array.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define RECOVER_AHEAD 12u /* records */
+#define RECOVER_AHEAD 12u /* in records */
 
 typedef void (*walk_fn)(struct sl_index *index, sl_ref ref, index_word *record, void *context);
 
-/* A large index takes longer than its caller may be silent. */
+/* Reports progress: a large index takes longer than the caller may be silent. */
 static void goes_on(const struct sl_index *index)
 {
     if (index->goes_on.call != NULL) {
@@ -35,14 +34,14 @@ static void walk(struct sl_index *index, walk_fn each, void *context)
             }
             if ((slab->live[number / 64] >> (number % 64) & 1) != 0) {
                 sl_ref ref = at * INDEX_SLAB_UNITS + 1 + number * units;
-                sl_index_fetch(index, ref + RECOVER_AHEAD * units); /* or what is behind the slab */
+                sl_index_fetch(index, ref + RECOVER_AHEAD * units); /* or memory after the slab */
                 each(index, ref, record_at(&index->view, ref), context);
             }
         }
     }
 }
 
-/* ---- 1: which records are live ---- */
+/* ---- 1: find the live records ---- */
 
 static bool record_sane(index_word *record, uint32_t class)
 {
@@ -71,18 +70,18 @@ static bool record_sane(index_word *record, uint32_t class)
 struct claim {
     uint64_t generation;
     sl_ref ref;
-    uint32_t rank; /* of several claims of one extent the lowest stays */
-    bool lost;     /* what is in the table has the extent */
+    uint32_t rank; /* of several claims of one extent the lowest keeps it */
+    bool lost;     /* a record in the table has the extent */
 };
 
-/* What there is decides which of the walks below have anything to do. */
+/* Results that decide which of the walks below are needed. */
 struct contents {
     uint64_t live_units;
     uint64_t in_table; /* records that should have a slot */
     uint64_t pending, parts, reserved;
-    struct claim *claims; /* records outside the table; at first doubts, too */
+    struct claim *claims; /* records outside the table, initially including doubtful ones */
     uint64_t claim_count, claim_capacity;
-    bool failed; /* no memory for them */
+    bool failed; /* there was no memory for them */
     void (*each)(void *context, const struct sl_entry *entry);
     void *context;
 };
@@ -112,7 +111,7 @@ static void contents_count(struct contents *contents, sl_ref ref, index_word *re
     }
 }
 
-/* ---- 2: which of them have a slot ---- */
+/* ---- 2: find those that have a slot ---- */
 
 static bool is_in_table(index_word *record)
 {
@@ -149,11 +148,11 @@ static void set_linked(struct sl_index *index, sl_ref ref, uint64_t hash, struct
     index_count(group ? &index->view.header->group_count : &index->view.header->key_count, 1);
 }
 
-/* Whether the slot is that of another record of the same key. */
+/* Whether the slot belongs to another record of the same key. */
 static bool slot_rivals(const struct sl_index *index, uint64_t word, sl_ref ref)
 {
     index_word *one = record_at(&index->view, ref);
-    index_word *other = record_at(&index->view, (sl_ref)word); /* any, until it is known to live */
+    index_word *other = record_at(&index->view, (sl_ref)word); /* any, until known live */
     uint64_t what_one = word_get(&one[RECORD_WHAT]);
     if (!index_record_live(index, (sl_ref)word) || !is_in_table(other) ||
         word_get(&other[RECORD_HASH]) != word_get(&one[RECORD_HASH]) ||
@@ -165,9 +164,9 @@ static bool slot_rivals(const struct sl_index *index, uint64_t word, sl_ref ref)
                         what_key_length(what_one));
 }
 
-/* The first slot on its key's path that names it is its own, if none before it has the same key.
- * That is known when all records are; until then one that may have is a doubt, and false the
- * answer. */
+/* The first slot on its key's path that names the record is its own, unless an earlier one has the
+ * same key. That is known only when all records are known; until then a possible rival makes it
+ * doubtful, and the result is false. */
 static bool slot_find(struct sl_index *index, sl_ref ref, bool all_known)
 {
     const struct sl_index_view *view = &index->view;
@@ -210,7 +209,7 @@ static void recover_slab(struct sl_index *index, uint32_t at, struct contents *c
         uint32_t within = 1 + number * (uint32_t) class;
         sl_ref ref = at * INDEX_SLAB_UNITS + within;
         index_word *record = record_at(&index->view, ref);
-        if (number + RECOVER_AHEAD < slab->capacity) { /* any word does for a hash */
+        if (number + RECOVER_AHEAD < slab->capacity) { /* any word is valid for prefetching */
             uint64_t hash =
                 word_get(&record[RECOVER_AHEAD * class * INDEX_UNIT_WORDS + RECORD_HASH]);
             __builtin_prefetch((const void *)&index->view.buckets[hash_bucket(&index->view, hash)]);
@@ -224,8 +223,8 @@ static void recover_slab(struct sl_index *index, uint32_t at, struct contents *c
             continue;
         }
         if (what_kind(word_get(&record[RECORD_WHAT])) == SL_RECORD_RETIRED) {
-            /* Its retirement may have been cut off before the version changed: a pin taken from now
-             * on must fail. */
+            /* Its retirement may have been interrupted before the version changed: a pin taken from
+             * now on must fail. */
             word_publish(&record[RECORD_VERSION], sl_arena_next_generation(index->arena));
         }
         if (what_kind(word_get(&record[RECORD_WHAT])) == SL_RECORD_GROUP) {
@@ -246,7 +245,7 @@ static void recover_slabs(struct sl_index *index, struct contents *contents)
 {
     atomic_store_explicit(&index->view.header->key_count, 0, memory_order_relaxed);
     atomic_store_explicit(&index->view.header->group_count, 0, memory_order_relaxed);
-    for (uint32_t at = index->slab_count; at > 0; at--) { /* free slabs are listed last first */
+    for (uint32_t at = index->slab_count; at > 0; at--) { /* free slabs are listed in reverse */
         recover_slab(index, at - 1, contents);
         goes_on(index);
     }
@@ -264,9 +263,9 @@ static void recover_slabs(struct sl_index *index, struct contents *contents)
     }
 }
 
-/* Slots that are nobody's, and counts that a cut-off link or unlink left too high. They were never
- * too low, so readers missed nothing; those of regions may be, where a release that does not count
- * served meanwhile, and nobody believes them before this is over. */
+/* Clears slots without a record, and corrects counts that an interrupted link or unlink left too
+ * high. They are never too low, so readers missed nothing. Those of regions may be too low after a
+ * release that does not count, but they are not used before this has ended. */
 static void recover_table(struct sl_index *index)
 {
     for (uint64_t at = 0; at < index->view.bucket_count; at++) {
@@ -281,14 +280,14 @@ static void recover_table(struct sl_index *index)
         }
         if ((at + 1) % INDEX_REGION_BUCKETS == 0 || at + 1 == index->view.bucket_count) {
             index_region_recount(&index->view,
-                                 at / INDEX_REGION_BUCKETS); /* it is in the cache now */
+                                 at / INDEX_REGION_BUCKETS); /* its line is in the cache now */
         }
     }
 }
 
 /* ---- 3: records that count but have no slot ---- */
 
-/* A commit in place of another record was cut off: it ends here. */
+/* Completes an interrupted commit in place of another record. */
 static void replace(struct sl_index *index, sl_ref ref, uint64_t hash, sl_ref old)
 {
     struct index_place place;
@@ -304,8 +303,9 @@ static void replace(struct sl_index *index, sl_ref ref, uint64_t hash, sl_ref ol
     index_replaced(index, ref, old);
 }
 
-/* A commit that was cut off before its slot gets it. A record whose key another one has lost its
- * slot to a switch, or never got it: its extent, if it is its own, may be pinned. */
+/* Completes a commit that was interrupted before its slot was set. If another record has its key,
+ * this one lost its slot in a switch or never got it: its extent, if it has its own, may be
+ * pinned. */
 static void relink(struct sl_index *index, sl_ref ref, index_word *record, void *context)
 {
     uint64_t what = word_get(&record[RECORD_WHAT]);
@@ -360,7 +360,7 @@ static void group_empty(struct sl_index *index, sl_ref ref, index_word *record, 
     }
 }
 
-/* The group a record points at; NULL when it is gone. */
+/* The group that a record refers to; NULL if it no longer exists. */
 static index_word *group_of(struct sl_index *index, index_word *record)
 {
     sl_ref ref = (sl_ref)word_get(&record[RECORD_GROUP]);
@@ -375,7 +375,7 @@ static index_word *group_of(struct sl_index *index, index_word *record)
     return same ? group : NULL;
 }
 
-/* A part without its block: never visible again, and its reference to the group means nothing. */
+/* A part without its block is never visible again, and its reference to the group is invalid. */
 static void part_orphan(struct sl_index *index, sl_ref ref, index_word *record,
                         enum sl_record_kind kind)
 {
@@ -402,7 +402,7 @@ static void part_count(struct sl_index *index, sl_ref ref, index_word *record, v
     index_word *group = group_of(index, record);
     if (group == NULL) {
         part_orphan(index, ref, record, kind);
-        if (kind == SL_RECORD_COMMITTED) { /* others are noted */
+        if (kind == SL_RECORD_COMMITTED) { /* others are recorded */
             claim_note(contents, ref);
         }
         return;
@@ -425,8 +425,8 @@ static void group_flip(struct sl_index *index, sl_ref ref, index_word *record, v
 
 /* ---- 5: one claim for each extent ---- */
 
-/* In the table beats everything; a claim with a writer beats one that only waits for readers. 0: no
- * claim. */
+/* A record in the table precedes all; a claim with a writer precedes one that only waits for
+ * readers. 0: not a claim. */
 static uint32_t record_rank(index_word *record)
 {
     switch (what_kind(word_get(&record[RECORD_WHAT]))) {
@@ -456,7 +456,7 @@ static int claim_order(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Those that were noted, as they are now, in the order of claim_order. */
+/* Sorts the recorded claims in their present state, by claim_order. */
 static void claims_sort(struct sl_index *index, struct contents *contents)
 {
     uint64_t count = 0;
@@ -476,7 +476,7 @@ static void claims_sort(struct sl_index *index, struct contents *contents)
     }
 }
 
-/* The first claim of the extent loses it to the table; the others lose it to the first. */
+/* The first claim of the extent loses it to the table; other claims lose it to the first. */
 static void claim_lose(struct contents *contents, uint64_t generation)
 {
     uint64_t low = 0, high = contents->claim_count;
@@ -506,7 +506,7 @@ static void give(struct sl_index *index, sl_ref ref, struct contents *contents)
     }
 }
 
-/* All but the claims: these wait until it is known who has their extents. */
+/* Gives all but claims, which wait until the owners of their extents are known. */
 static void settled_give(struct sl_index *index, sl_ref ref, index_word *record, void *context)
 {
     struct contents *contents = context;
@@ -522,7 +522,7 @@ static void settled_give(struct sl_index *index, sl_ref ref, index_word *record,
 
 static void claims_give(struct sl_index *index, struct contents *contents)
 {
-    uint64_t before = 0; /* the generation of the claim before */
+    uint64_t before = 0; /* generation of the previous claim */
     for (uint64_t i = 0; i < contents->claim_count; i++) {
         const struct claim *claim = &contents->claims[i];
         if (claim->generation != 0 && (claim->lost || claim->generation == before)) {
@@ -560,16 +560,16 @@ sl_err sl_index_recover(struct sl_index *index,
                         void (*each)(void *context, const struct sl_entry *entry), void *context)
 {
     struct contents contents = {.each = each, .context = context};
-    if (index->recount == NULL) { /* made, not opened */
+    if (index->recount == NULL) { /* created, not opened */
         return SL_OK;
     }
     recover_slabs(index, &contents);
-    if (contents.failed) { /* a slot that is not known to be a record's would be cleared */
+    if (contents.failed) { /* a slot whose record is not known would be cleared */
         free(contents.claims);
         return SL_ERR_NO_MEMORY;
     }
     recover_contents(index, &contents);
-    index_live(index); /* its maker may have died before it did */
+    index_live(index); /* its creator may have died before doing so */
     index_leases_recover(index);
     free(index->recount);
     index->recount = NULL;

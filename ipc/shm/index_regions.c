@@ -5,17 +5,17 @@
 
 #define REGIONS_FILE "changes"
 
-#ifdef SL_INDEX_KILL_POINTS /* here: all files of the index stand on this one */
+#ifdef SL_INDEX_KILL_POINTS /* here, since all files of the index include this one */
 void (*sl_index_kill_point)(void);
 void (*sl_index_load_point)(void);
 #endif
 
-/* Their part of the header page. */
+/* The part of the header page for regions. */
 struct regions_header {
-    uint64_t seed; /* of the index that they belong to */
+    uint64_t seed; /* of the index to which they belong */
     uint64_t bucket_count;
     uint64_t region_buckets;
-    index_word lives; /* openings for writing */
+    index_word lives; /* number of openings for writing */
 };
 static_assert(sizeof(struct regions_header) == 32, "format of the header of changes");
 
@@ -25,7 +25,7 @@ static struct regions_header header_of(uint64_t seed, uint64_t bucket_count)
         .seed = seed, .bucket_count = bucket_count, .region_buckets = INDEX_REGION_BUCKETS};
 }
 
-/* Of one word a region. */
+/* Size of a table with one word per region. */
 static uint64_t table_bytes(uint64_t bucket_count)
 {
     return sl_align_up(index_region_count(bucket_count) * sizeof(index_word), SL_PAGE_BYTES);
@@ -140,7 +140,7 @@ void index_regions_own(struct sl_index_view *view, bool opened)
             word_set(&regions->counts[i], 1);
         }
     }
-    /* Of the open file: it is held as long as this process lives and has it open, and seen from
+    /* A lock of the open file: held while this process lives and has it open, and visible from
      * other namespaces. */
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     regions->owned =
@@ -186,7 +186,7 @@ uint64_t index_regions_life(const struct index_regions *regions)
         !sl_segment_linked(&regions->segment)) {
         return 0;
     }
-    /* Before the lock: the next one opens, recovers, and then has it. */
+    /* Read before the lock: the next writer opens, recovers, and only then holds it. */
     uint64_t life = word_get_acquire(&regions->header->lives);
     bool counted = regions->owned ||
                    (fcntl(regions->segment.fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);

@@ -1,8 +1,8 @@
-/* ipc/shm/index_writer.c - the registrar's side: records are complete before they count, one store
- * makes them count.
+/* ipc/shm/index_writer.c - the registrar's side: a record is complete before one store makes it
+ * count.
  *
  * The process may be killed after any store. index_recover.c repairs what each sequence here leaves
- * behind; the kill-point tests stop after every one. */
+ * behind; the kill-point tests stop after every store. */
 #include "ipc/shm/index_internal.h"
 
 #include "runtime/base/sl_clock.h"
@@ -12,13 +12,14 @@
 
 void index_count(index_word *counter, int64_t amount)
 {
-    /* One writer: no read-modify-write is needed. Figures only, recovery counts anew. */
+    /* There is one writer, so no read-modify-write is needed. Statistics only; recovery counts
+     * again. */
     atomic_store_explicit(counter, word_get(counter) + (uint64_t)amount, memory_order_relaxed);
 }
 
 /* ---- slots ---- */
 
-/* The first slot with this word that the hash may lie in. */
+/* The first slot with this word on the hash's path. */
 static bool place_find(const struct sl_index_view *view, uint64_t hash, uint64_t word,
                        struct index_place *place)
 {
@@ -60,7 +61,7 @@ void index_link(struct sl_index *index, uint64_t hash, struct index_place place,
         word_publish(&view->buckets[at].overflow, word_get(&view->buckets[at].overflow) + 1);
     }
     if (index->leases.slots != NULL) {
-        word_set(lease_at(&index->leases, place), 0); /* of the key that was here */
+        word_set(lease_at(&index->leases, place), 0); /* of the slot's previous key */
     }
     slot_set(index, place, slot_make(hash, ref));
 }
@@ -98,7 +99,7 @@ static index_word *counter_of(struct sl_index *index, enum sl_record_kind kind)
                                    : &index->view.header->key_count;
 }
 
-/* The bytes of a key, zeros behind the last. */
+/* Writes the bytes of a key, followed by zeros. */
 static void key_write(index_word *record, const char *key, uint32_t key_length)
 {
     uint32_t at = 0;
@@ -114,15 +115,15 @@ static void key_write(index_word *record, const char *key, uint32_t key_length)
     }
 }
 
-/* Fills a free record: everything first, the version last. count words are given, key bytes follow,
- * then the words of terms when the record says that it has them. */
+/* Fills a free record, its version last. `count` words are given, the key's bytes follow, then the
+ * words of terms if the record has them. */
 static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *words, uint32_t count,
                          const char *key, uint32_t key_length, const uint64_t *terms)
 {
     index_word *record = record_at(&index->view, ref);
     SL_ASSERT(word_get(&record[RECORD_VERSION]) == 0);
-    /* A reader that still looks at what was here must not see the new words under the old version.
-     */
+    /* A reader that still reads the old contents must not see the new words under the old
+     * version. */
     atomic_thread_fence(memory_order_release);
     for (uint32_t i = 1; i < count; i++) {
         word_set(&record[i], words[i]);
@@ -135,13 +136,13 @@ static void record_write(struct sl_index *index, sl_ref ref, const uint64_t *wor
     word_publish(&record[RECORD_VERSION], words[RECORD_VERSION]);
 }
 
-/* A record is no reservation any more. */
+/* A record is no longer a reservation. */
 static void reserved_ends(struct sl_index *index, enum sl_record_kind was)
 {
     index->reserved_count -= was == SL_RECORD_RESERVED && index->reserved_count > 0;
 }
 
-/* Ends a record outside the table and gives its memory back. */
+/* Ends a record outside the table and frees its memory. */
 void index_record_free(struct sl_index *index, sl_ref ref)
 {
     index_word *record = live_record(index, ref);
@@ -274,7 +275,7 @@ void sl_index_read(const struct sl_index *index, sl_ref ref, struct sl_entry *ou
     if ((what & WHAT_TERMS) != 0) {
         index_terms_copy(&index->view, ref, what, terms);
     }
-    /* Nobody else writes here: no copy is needed. */
+    /* There is no other writer, so no copy is needed. */
     index_parse(&index->view, ref, (const uint64_t *)(const void *)record, terms, out);
 }
 
@@ -369,7 +370,7 @@ static void reservation_counts(struct sl_index *index, index_word *record, struc
                                uint64_t flags)
 {
     uint64_t what = word_get(&record[RECORD_WHAT]);
-    /* Nobody looks at these of a reservation: they may be written in place. */
+    /* No reader uses these words of a reservation, so they are written in place. */
     word_set(&record[RECORD_DIGEST_LOW], digest.low);
     word_set(&record[RECORD_DIGEST_HIGH], digest.high);
     if ((what & WHAT_TERMS) != 0) {
@@ -407,7 +408,8 @@ void sl_index_commit_over(struct sl_index *index, sl_ref ref, struct sl_digest d
     SL_ASSERT(record_kind(before) == SL_RECORD_COMMITTED);
     bool found = index_place_of(index, hash, old, &place);
     SL_ASSERT(found);
-    /* Killed from here on: two records of one key count, and recovery ends what this began. */
+    /* If killed from here on, two records of one key count, and recovery completes the
+     * replacement. */
     reservation_counts(index, record, digest, WHAT_REPLACES);
     slot_set(index, place, slot_make(hash, ref));
     index_replaced(index, ref, old);
@@ -473,7 +475,7 @@ void sl_index_set_kind(struct sl_index *index, sl_ref ref, enum sl_record_kind k
 {
     index_word *record = live_record(index, ref);
     enum sl_record_kind was = record_kind(record);
-    SL_ASSERT(was != SL_RECORD_COMMITTED && was != SL_RECORD_GROUP); /* those are unlinked */
+    SL_ASSERT(was != SL_RECORD_COMMITTED && was != SL_RECORD_GROUP); /* unlink these */
     SL_ASSERT(kind != SL_RECORD_COMMITTED && kind != SL_RECORD_GROUP && kind != SL_RECORD_BLOB);
     if (kind == SL_RECORD_FREE) {
         index_record_free(index, ref);
@@ -492,7 +494,7 @@ void sl_index_set_deadline(struct sl_index *index, sl_ref ref, uint64_t deadline
 
 /* ---- switching ---- */
 
-/* Finds the record before old in the ring (or list) of its group's parts, and lets it point at
+/* Finds the record before old in the ring (or list) of its group's parts, and makes it refer to
  * fresh. */
 static void ring_replace(struct sl_index *index, sl_ref group, sl_ref old, sl_ref fresh)
 {
@@ -506,7 +508,7 @@ static void ring_replace(struct sl_index *index, sl_ref group, sl_ref old, sl_re
         links->next_part = fresh;
         return;
     }
-    /* A ring comes back to old from its next part; a list is walked from its head. */
+    /* A ring returns to old from its next part; a list is walked from its head. */
     for (uint32_t round = 0; round < 2; round++) {
         for (uint32_t i = 0; i <= SL_GROUP_PARTS_MAX && at != 0 && index_record_live(index, at);
              i++) {
@@ -555,7 +557,7 @@ static void words_switch(const struct sl_extent *extent, const struct sl_disk_pl
     }
 }
 
-/* A record of before its node had contributions gets the words for them. */
+/* A record from before the node had contributions gets the words for them. */
 static void what_switch(const struct sl_index *index, uint64_t *what)
 {
     if (index->contributed && (*what & WHAT_TERMS) == 0) {

@@ -1,9 +1,9 @@
-/* ipc/shm/sl_alloc.c - the allocator of extents: two-level segregated fit over pages, slabs of
- * 64-byte units below.
+/* ipc/shm/sl_alloc.c - the allocator of extents: two-level segregated fit over pages, and slabs of
+ * 64-byte units below a page.
  *
- * All state is private to the registrar (arrays sized once, nothing is allocated later) and can be
- * rebuilt from the records at any time, so nothing of it lies in shared memory. Runs of pages
- * coalesce at once and never across a chunk's edge. */
+ * All state is private to the registrar (arrays sized once, no later allocation) and can be rebuilt
+ * from the records at any time, so none of it is in shared memory. Free runs of pages coalesce at
+ * once, but never across a chunk's edge. */
 #include "ipc/shm/sl_arena.h"
 
 #include <inttypes.h>
@@ -13,43 +13,42 @@
 #define ALLOC_UNIT_BYTES     64u
 #define ALLOC_PAGE_UNITS     (SL_PAGE_BYTES / ALLOC_UNIT_BYTES)
 #define ALLOC_FINE_LOG       5u
-#define ALLOC_FINE           (1u << ALLOC_FINE_LOG) /* lists a power of two: at most 1/32 of slack */
+#define ALLOC_FINE           (1u << ALLOC_FINE_LOG) /* lists per power of two: at most 1/32 of slack */
 #define ALLOC_COARSE         15u                    /* up to 2^18 pages: one chunk of 1 GiB */
-#define ALLOC_NEAR_TRIES     8u                     /* of the own list before a larger run is cut */
-#define ALLOC_LAST_TRIES     256u                   /* of the own list before giving up */
+#define ALLOC_NEAR_TRIES     8u   /* of its own list, before a larger run is split */
+#define ALLOC_LAST_TRIES     256u /* of its own list, before giving up */
 #define ALLOC_CHUNK_PAGE_MAX (UINT32_C(1) << 18)
 
 enum page_kind {
-    PAGE_OUT = 0, /* never opened, or inside of a run */
+    PAGE_OUT = 0, /* never opened, or inside a run */
     PAGE_FREE,    /* first and last page of a free run, both hold its length */
     PAGE_USED,    /* first (holds the length) and last page (holds 0) of an extent */
     PAGE_SLAB,    /* one page of small extents */
 };
 
 struct page {
-    uint32_t run; /* pages */
+    uint32_t run; /* in pages */
     uint32_t next, prev;
     uint8_t kind;
-    uint8_t units; /* slab: size of its extents */
-    uint16_t
-        closed;     /* first page of what is in use behind the usable ones, since they were fewer */
-    uint64_t slots; /* slab: bit set = free */
+    uint8_t units;   /* slab: size of its extents, in units */
+    uint16_t closed; /* first page of an extent beyond the usable pages, after a shrink */
+    uint64_t slots;  /* slab: a set bit is a free slot */
 };
 
 struct sl_alloc {
     struct page *pages;
-    /* A bit a page: in use when it is opened. Claimed by a record at the rebuild, or used when the
-     * usable pages became fewer. Below these it means nothing. */
+    /* A bit per page: in use when it is opened, since a record claimed it at the rebuild, or it was
+     * in use at a shrink. Meaningless below usable_pages. */
     uint64_t *claimed;
     uint32_t page_count, chunk_pages, usable_pages;
-    uint32_t closed_end; /* no page from here on is in use and closed */
-    bool settled;        /* free runs exist; claims are over */
+    uint32_t closed_end; /* no page from here on is closed and in use */
+    bool settled;        /* free runs exist; no more claims */
     uint32_t coarse_mask;
     uint32_t fine_mask[ALLOC_COARSE];
     uint32_t heads[ALLOC_COARSE][ALLOC_FINE];
-    uint32_t slabs[ALLOC_PAGE_UNITS]; /* with a free slot, by units */
+    uint32_t slabs[ALLOC_PAGE_UNITS]; /* slabs with a free slot, by units */
     uint64_t used_bytes, extent_count;
-    uint64_t closed_bytes; /* of them, in pages that are not usable any more */
+    uint64_t closed_bytes; /* of used_bytes, those in pages that are no longer usable */
 };
 
 uint64_t sl_extent_space(uint64_t length_bytes)
@@ -131,7 +130,7 @@ static void run_unlink(struct sl_alloc *alloc, uint32_t start)
     }
 }
 
-/* Makes [start, +pages) free and joins it with free neighbours of its chunk. */
+/* Frees [start, +pages) and joins it with free neighbours of its chunk. */
 static void run_free(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
 {
     uint32_t end = start + pages;
@@ -153,13 +152,13 @@ static void run_mark_used(struct sl_alloc *alloc, uint32_t start, uint32_t pages
     struct page *last = &alloc->pages[start + pages - 1];
     struct page *first = &alloc->pages[start];
     last->kind = PAGE_USED;
-    last->run = 0; /* told from a first page at the rebuild */
+    last->run = 0; /* distinguishes it from a first page at the rebuild */
     first->kind = PAGE_USED;
     first->run = pages;
 }
 
-/* Looks at up to tries runs of the class that pages falls into: some of them may be long enough.
- * Uniform odd sizes find the holes they left themselves here. */
+/* Checks at most `tries` runs of the class of `pages`: some may be long enough. Uniform odd sizes
+ * find their own holes here. */
 static uint32_t run_find_near(const struct sl_alloc *alloc, uint32_t pages, uint32_t tries)
 {
     struct run_class class = run_class_of(pages);
@@ -173,7 +172,7 @@ static uint32_t run_find_near(const struct sl_alloc *alloc, uint32_t pages, uint
     return ALLOC_NONE;
 }
 
-/* The first run of the next larger non-empty class: long enough whichever it is. */
+/* The first run of the next larger non-empty class, which is always long enough. */
 static uint32_t run_find_larger(const struct sl_alloc *alloc, uint32_t pages)
 {
     struct run_class class = run_class_of(pages);
@@ -266,7 +265,7 @@ static void slab_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint32_t un
     SL_ASSERT(slab->units == units);
     SL_ASSERT(unit % units == 0);
     uint64_t bit = UINT64_C(1) << (unit / units);
-    SL_ASSERT((slab->slots & bit) == 0); /* given twice */
+    SL_ASSERT((slab->slots & bit) == 0); /* freed twice */
     if (slab->slots == 0) {
         slab_link(alloc, at);
     }
@@ -286,8 +285,8 @@ static void pages_claim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
     }
 }
 
-/* Nothing in them is in use. What they say of runs is over; pages that say nothing are not touched:
- * they may be none of ours yet. */
+/* No page of them is in use. Clears what they say about runs; pages without a run are not touched,
+ * since they may not be ours yet. */
 static void pages_forget(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
 {
     for (uint32_t i = start; i < start + pages; i++) {
@@ -304,14 +303,14 @@ static uint64_t slab_used_bytes(const struct page *slab)
     return (uint64_t)__builtin_popcountll(taken) * slab->units * ALLOC_UNIT_BYTES;
 }
 
-/* What begins at page at: its pages. */
+/* The pages of what begins at page `at`. */
 static uint32_t piece_pages(const struct sl_alloc *alloc, uint32_t at)
 {
     SL_ASSERT(alloc->pages[at].kind != PAGE_OUT);
     return alloc->pages[at].kind == PAGE_SLAB ? 1 : alloc->pages[at].run;
 }
 
-/* Closes what begins at page at. */
+/* Closes the piece that begins at page `at`. */
 static void piece_close(struct sl_alloc *alloc, uint32_t at, uint32_t pages)
 {
     struct page *first = &alloc->pages[at];
@@ -330,8 +329,8 @@ static void piece_close(struct sl_alloc *alloc, uint32_t at, uint32_t pages)
     alloc->closed_end = SL_MAX(alloc->closed_end, at + pages);
 }
 
-/* It is claimed, and is opened: if it was closed, it counts among the others again. Gives its
- * pages; 1: it was claimed at the rebuild, and has that many at least. */
+/* Opens a claimed piece: if it was closed, it counts as usable again. Returns its pages; 1: it was
+ * claimed at the rebuild, and has at least one. */
 static uint32_t piece_open(struct sl_alloc *alloc, uint32_t at)
 {
     struct page *first = &alloc->pages[at];
@@ -350,14 +349,14 @@ static uint32_t piece_open(struct sl_alloc *alloc, uint32_t at)
     return first->run;
 }
 
-/* An extent in closed pages is given: nobody may take its place. */
+/* Frees an extent in closed pages: its space is not reused. */
 static void closed_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes)
 {
     uint32_t at = (uint32_t)(offset_bytes / SL_PAGE_BYTES);
     struct page *first = &alloc->pages[at];
     alloc->closed_bytes -= sl_extent_space(length_bytes);
     if (first->kind != PAGE_SLAB) {
-        SL_ASSERT(first->kind == PAGE_USED); /* else given twice */
+        SL_ASSERT(first->kind == PAGE_USED); /* otherwise freed twice */
         SL_ASSERT(offset_bytes % SL_PAGE_BYTES == 0);
         SL_ASSERT((uint64_t)first->run * SL_PAGE_BYTES == sl_extent_space(length_bytes));
         pages_forget(alloc, at, first->run);
@@ -367,7 +366,7 @@ static void closed_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t 
     SL_ASSERT((uint64_t)first->units * ALLOC_UNIT_BYTES == sl_extent_space(length_bytes));
     SL_ASSERT(unit % first->units == 0);
     uint64_t bit = UINT64_C(1) << (unit / first->units);
-    SL_ASSERT((first->slots & bit) == 0); /* given twice */
+    SL_ASSERT((first->slots & bit) == 0); /* freed twice */
     first->slots |= bit;
     if (first->slots == slab_all_free(first->units)) {
         pages_forget(alloc, at, 1);
@@ -381,8 +380,8 @@ static bool page_claimed(const struct sl_alloc *alloc, uint32_t page)
     return (alloc->claimed[page / 64] >> (page % 64) & 1) != 0;
 }
 
-/* Makes what is unclaimed of [from, to) free. Gives to, or the end of what was closed and lies
- * across it. */
+/* Frees what is unclaimed of [from, to). Returns `to`, or the end of a closed piece that crosses
+ * it. */
 static uint32_t alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t to)
 {
     uint32_t start = from;
@@ -400,7 +399,7 @@ static uint32_t alloc_open_pages(struct sl_alloc *alloc, uint32_t from, uint32_t
             start = page;
             continue;
         }
-        /* A word of unclaimed pages at a time, where no chunk ends inside. */
+        /* Skips a word of unclaimed pages at once, if no chunk ends inside. */
         bool skip = page % 64 == 0 && page + 64 <= to && alloc->claimed[page / 64] == 0 &&
                     alloc->chunk_pages - page % alloc->chunk_pages > 64;
         page += skip ? 64 : 1;
@@ -415,7 +414,7 @@ static void alloc_settle(struct sl_alloc *alloc)
 {
     if (!alloc->settled) {
         alloc->settled = true;
-        (void)alloc_open_pages(alloc, 0, alloc->usable_pages); /* nothing was closed yet */
+        (void)alloc_open_pages(alloc, 0, alloc->usable_pages); /* nothing is closed yet */
     }
 }
 
@@ -435,7 +434,7 @@ sl_err sl_alloc_create(const struct sl_alloc_options *options, struct sl_alloc *
     }
     alloc->page_count = (uint32_t)page_count;
     alloc->chunk_pages = (uint32_t)chunk_pages;
-    /* Zeroed memory that the system gives when touched: it costs what is in use. */
+    /* Zeroed memory that the system allocates on touch: it costs only what is in use. */
     alloc->pages = calloc(page_count, sizeof(*alloc->pages));
     alloc->claimed = calloc(page_count / 64 + 1, sizeof(*alloc->claimed));
     if (alloc->pages == NULL || alloc->claimed == NULL) {
@@ -486,7 +485,7 @@ void sl_alloc_shrink(struct sl_alloc *alloc, uint64_t usable_bytes)
     while (at + piece_pages(alloc, at) <= from) {
         at += piece_pages(alloc, at);
     }
-    if (at < from && alloc->pages[at].kind == PAGE_FREE) { /* cut in two */
+    if (at < from && alloc->pages[at].kind == PAGE_FREE) { /* split */
         uint32_t pages = alloc->pages[at].run;
         run_unlink(alloc, at);
         pages_forget(alloc, from, pages - (from - at));
@@ -568,7 +567,7 @@ void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t lengt
         slab_give(alloc, offset_bytes, units_of(length_bytes));
     } else {
         SL_ASSERT(offset_bytes % SL_PAGE_BYTES == 0);
-        SL_ASSERT(alloc->pages[page].kind == PAGE_USED); /* else given twice */
+        SL_ASSERT(alloc->pages[page].kind == PAGE_USED); /* otherwise freed twice */
         SL_ASSERT(alloc->pages[page].run == pages_of(length_bytes));
         run_free(alloc, (uint32_t)page, pages_of(length_bytes));
     }

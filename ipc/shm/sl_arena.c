@@ -1,4 +1,4 @@
-/* ipc/shm/sl_arena.c - the segment that holds values: bounds, generations, populating while
+/* ipc/shm/sl_arena.c - the shared memory that holds values: bounds, generations, populating while
  * serving. */
 #include "ipc/shm/sl_arena.h"
 
@@ -14,38 +14,38 @@
 #include <time.h>
 
 /* Populated at a time: a huge page, so that a writer that needs it waits a millisecond or two, and
- * so does whoever maps memory in this process meanwhile. */
+ * so does a thread that maps memory in this process meanwhile. */
 #define ARENA_SLICE_BYTES SL_ARENA_SLICE_BYTES
-/* Taken from the file system whole or not at all: what is left is for others (index, pins). */
+/* Taken from the file system completely or not at all: a smaller rest is left for others (index,
+ * pins). */
 #define ARENA_GRANULE_BYTES   (32u * SL_MIB)
 #define ARENA_ALIGN_BYTES     (2u * SL_MIB)
 #define ARENA_GENERATION_JUMP (UINT64_C(1) << 32)
-/* Small enough that the first touch of a small value stays short (13 us), large enough that the
- * call itself is nothing. Slices of the owner are whole multiples, so what is around an extent is
- * there already. */
+/* Small enough for a fast first touch of a small value (13 us), large enough that the call is
+ * cheap. The owner's slices are multiples of it, so memory around an extent exists. */
 #define ARENA_MAP_BYTES (256u * SL_KIB)
 static_assert(ARENA_SLICE_BYTES % ARENA_MAP_BYTES == 0, "a populated slice is mapped whole");
 static_assert(ARENA_GRANULE_BYTES % ARENA_SLICE_BYTES == 0, "no slice lies in two granules");
 
-/* The arena's part of the header page. */
+/* The part of the header page for the arena. */
 struct arena_own {
     uint64_t chunk_bytes;
     uint32_t id;
     uint32_t reserved;
     uint64_t birth_generation;
-    /* Written by the owner alone (relaxed: the number reaches others through records and messages).
-     */
+    /* Written only by the owner (relaxed: the number reaches others through records and
+     * messages). */
     _Atomic uint64_t next_generation;
     _Atomic uint64_t boot_generation;
-    /* Release by whoever populated the prefix, acquire by everyone: what lies below does not fault.
-     */
+    /* Release by the thread that populated the prefix, acquire by all others: memory below it does
+     * not fault. */
     _Atomic uint64_t populated_bytes;
-    /* Who registers memory stores kept, then loads giving; who gives it back stores giving, then
-     * loads kept (all seq_cst): one of the two sees the other. kept stays; giving is the owner's.
-     */
+    /* A process that registers memory stores kept, then loads giving; the owner, before freeing
+     * memory, stores giving, then loads kept (all seq_cst): one of the two sees the other. kept
+     * stays set; giving belongs to the owner. */
     _Atomic uint32_t kept, giving;
-    /* How often some was given back. Counted by the owner (release) before the pages go; others
-     * (acquire) forget then which pages their mappings have. */
+    /* Number of times memory was freed. The owner increments it (release) before the pages are
+     * freed; others (acquire) then forget which pages they have mapped. */
     _Atomic uint64_t given_count;
 };
 static_assert(sizeof(struct arena_own) == 64, "format of the arena header");
@@ -55,8 +55,8 @@ static_assert(sizeof(struct arena_own) <= SL_PAGE_BYTES - SL_SEGMENT_OWN_OFFSET_
 enum slice_state {
     SLICE_UNTOUCHED,
     SLICE_IN_WORK, /* a thread populates it */
-    SLICE_HURRIED, /* the same, and the owner allocates it */
-    SLICE_OWNED,   /* the owner alone is at it */
+    SLICE_HURRIED, /* the same, and the owner is allocating it */
+    SLICE_OWNED,   /* only the owner works on it */
     SLICE_DONE,
 };
 
@@ -65,17 +65,17 @@ enum slice_state {
 struct sl_arena {
     struct sl_segment segment;
     struct arena_own *own;
-    uint64_t chunk_bytes; /* checked copies of what the header says */
+    uint64_t chunk_bytes; /* checked copies of header fields */
     uint32_t id;
-    pthread_mutex_t lock;  /* of the four below */
-    unsigned char *slices; /* enum slice_state each; owner only */
+    pthread_mutex_t lock;  /* guards the four below */
+    unsigned char *slices; /* enum slice_state each; only in the owner */
     uint64_t slice_count;
-    uint64_t prefix_count; /* slices done from the start */
-    uint64_t begun_count;  /* no slice from here on was ever begun; owner only */
+    uint64_t prefix_count; /* populated slices from the start */
+    uint64_t begun_count;  /* no slice from here on was ever begun; only in the owner */
     /* A bit for every ARENA_MAP_BYTES that were mapped; relaxed: setting one twice only costs time.
-     * NULL in the owner, whose populating maps. */
+     * NULL in the owner, which maps by populating. */
     _Atomic uint64_t *mapped;
-    _Atomic uint64_t mapped_given; /* given_count when they were mapped */
+    _Atomic uint64_t mapped_given; /* given_count at that time */
 };
 
 static void arena_name(uint32_t id, char out[ARENA_NAME_BYTES])
@@ -112,7 +112,7 @@ void sl_arena_close(struct sl_arena **arena)
     *arena = NULL;
 }
 
-/* Reads the header once and believes nothing that does not fit. */
+/* Reads the header once and checks every field. */
 static sl_err arena_adopt(struct sl_arena *arena, uint32_t id, struct sl_error *why)
 {
     arena->own = sl_segment_own(&arena->segment);
@@ -137,8 +137,8 @@ static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want 
 {
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
-    /* With a quarter of a nanosecond's grain: what names an extent of one node is nothing to the
-     * next, also when that is made in the same second. */
+    /* With a resolution of a quarter of a nanosecond, so that an extent's name from one node is
+     * invalid in the next, even if that is created within the same second. */
     uint64_t birth = (uint64_t)SL_MAX(wall.tv_sec, 1) << 32 | (uint64_t)wall.tv_nsec << 2;
     struct arena_own own = {.chunk_bytes = chunk_bytes, .id = id, .birth_generation = birth};
     struct sl_segment_want create = *want;
@@ -166,7 +166,7 @@ static sl_err arena_plan_slices(struct sl_arena *arena, struct sl_error *why)
     }
     arena->begun_count = arena->prefix_count;
     atomic_store_explicit(&arena->own->giving, 0,
-                          memory_order_seq_cst); /* of one that died in it */
+                          memory_order_seq_cst); /* of an owner that died meanwhile */
     return SL_OK;
 }
 
@@ -174,7 +174,7 @@ static void arena_begin_life(struct sl_arena *arena)
 {
     uint64_t boot = atomic_load_explicit(&arena->own->next_generation, memory_order_relaxed) +
                     ARENA_GENERATION_JUMP;
-    /* The counter first: a death between the two repeats no generation. */
+    /* The counter first, so that a death between the two repeats no generation. */
     atomic_store_explicit(&arena->own->next_generation, boot, memory_order_release);
     atomic_store_explicit(&arena->own->boot_generation, boot, memory_order_release);
 }
@@ -334,17 +334,17 @@ static void arena_map_piece(struct sl_arena *arena, uint64_t piece)
     if ((atomic_load_explicit(word, memory_order_relaxed) & bit) != 0) {
         return;
     }
-    /* Reading is enough: the pages exist, and in a shared mapping of memory entries made for a read
-     * are made for writing too, 16 at a time, where a write makes each for itself. When the system
-     * cannot (before Linux 5.14), pages are mapped when they are touched. */
+    /* Read faults suffice: the pages exist, and in a shared mapping of memory entries that a read
+     * creates are also writable, 16 at a time, whereas a write creates them one by one. If the
+     * system has no such call (before Linux 5.14), pages are mapped when they are touched. */
     uint64_t at = piece * ARENA_MAP_BYTES;
     uint64_t length = SL_MIN(ARENA_MAP_BYTES, arena->segment.data_bytes - at);
     (void)madvise(arena->segment.data + at, length, MADV_POPULATE_READ);
     atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
 }
 
-/* Pages that were given back and came again are mapped anew. A thread that maps meanwhile may keep
- * a bit too many, which costs faults. */
+/* Pages that were freed and populated again are mapped again. A thread that maps concurrently may
+ * leave a stale bit, which only costs faults. */
 static void arena_map_forget(struct sl_arena *arena)
 {
     uint64_t given = atomic_load_explicit(&arena->own->given_count, memory_order_acquire);
@@ -418,13 +418,13 @@ static uint64_t arena_free_bytes(const struct sl_arena *arena)
                : (uint64_t)room.f_bavail * room.f_frsize;
 }
 
-/* End of the granule that has the last byte below. */
+/* End of the granule that contains the last byte below. */
 static uint64_t arena_granule_end(const struct sl_arena *arena, uint64_t below_bytes)
 {
     return SL_MIN(sl_align_up(below_bytes, ARENA_GRANULE_BYTES), arena->segment.data_bytes);
 }
 
-/* What nobody has populated or is at in [from, to) of the slices. The lock is held. */
+/* Bytes in slices [from, to) that are neither populated nor being populated. The lock is held. */
 static uint64_t arena_missing_bytes(const struct sl_arena *arena, uint64_t from, uint64_t to)
 {
     uint64_t missing_bytes = 0;
@@ -444,7 +444,7 @@ uint64_t sl_arena_reachable_bytes(struct sl_arena *arena)
 {
     uint64_t data_bytes = arena->segment.data_bytes;
     uint64_t free_bytes = arena_free_bytes(arena);
-    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    SL_ASSERT(arena->slices != NULL); /* only for the owner */
     pthread_mutex_lock(&arena->lock);
     uint64_t begun = arena->prefix_count;
     while (begun < arena->slice_count && arena->slices[begun] != SLICE_UNTOUCHED) {
@@ -472,15 +472,15 @@ static sl_err arena_no_room(const struct sl_arena *arena, struct sl_error *why)
                    (unsigned)(ARENA_GRANULE_BYTES / SL_MIB), arena->id);
 }
 
-/* What the file system must have free for the slices of [from, to): all of the last one's granule
- * that nobody has begun. The lock is held. */
+/* Bytes that the file system must have free for slices [from, to): includes the rest of the last
+ * granule that is not begun. The lock is held. */
 static uint64_t arena_wanted_bytes(const struct sl_arena *arena, uint64_t from, uint64_t to)
 {
     uint64_t end_bytes = arena_granule_end(arena, to * ARENA_SLICE_BYTES);
     return arena_missing_bytes(arena, from, arena_slices_below(arena, end_bytes));
 }
 
-/* Takes the first slice below that nobody has or works at; false when there is none. */
+/* Takes the first free slice below; false: there is none. */
 static bool arena_take_slice(struct sl_arena *arena, uint64_t below_bytes, uint64_t *index,
                              uint64_t *wanted_bytes)
 {
@@ -500,7 +500,7 @@ static bool arena_take_slice(struct sl_arena *arena, uint64_t below_bytes, uint6
     return found;
 }
 
-/* The lock is held, so that the published prefix shrinks by sl_arena_give_back alone. */
+/* The lock is held, so that only sl_arena_give_back shrinks the published prefix. */
 static void arena_publish(struct sl_arena *arena)
 {
     while (arena->prefix_count < arena->slice_count &&
@@ -514,8 +514,8 @@ static void arena_publish(struct sl_arena *arena)
     }
 }
 
-/* What a failure left of it would only keep others (index, pins) from the last free memory. The
- * lock is held: nobody takes the slice before it is empty. */
+/* Memory left by a failure would only keep others (index, pins) from the last free memory. The lock
+ * is held: no thread takes the slice before it is empty. */
 static void arena_give_slice(struct sl_arena *arena, uint64_t index)
 {
     sl_segment_unpopulate(&arena->segment, index * ARENA_SLICE_BYTES,
@@ -534,10 +534,10 @@ static void arena_settle_slice(struct sl_arena *arena, uint64_t index, bool popu
             arena_give_slice(arena, index);
         }
         break;
-    case SLICE_HURRIED: /* on failure the owner's own try decides */
+    case SLICE_HURRIED: /* on failure the owner's own attempt decides */
         arena->slices[index] = populated ? SLICE_DONE : SLICE_OWNED;
         break;
-    case SLICE_DONE: /* the owner was faster, and writers may be in it */
+    case SLICE_DONE: /* the owner was faster, and writers may use it */
         break;
     case SLICE_UNTOUCHED:
     case SLICE_OWNED:
@@ -550,7 +550,7 @@ static void arena_settle_slice(struct sl_arena *arena, uint64_t index, bool popu
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why)
 {
     uint64_t index = 0, wanted_bytes = 0;
-    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    SL_ASSERT(arena->slices != NULL); /* only for the owner */
     if (!arena_take_slice(arena, below_bytes, &index, &wanted_bytes)) {
         return sl_fail(why, SL_ERR_NOT_FOUND, "nothing left to populate in arena.%u", arena->id);
     }
@@ -563,8 +563,8 @@ sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, str
     return err;
 }
 
-/* Takes over all slices from the prefix up to `to` that are not done. Gives the first of them, and
- * how much must be free (0: somebody is at all of them). */
+/* Takes over all slices from the prefix up to `to` that are not done. Returns the first of them,
+ * and the bytes that must be free (0: all are in progress). */
 static uint64_t arena_take_over(struct sl_arena *arena, uint64_t to, uint64_t *wanted_bytes)
 {
     pthread_mutex_lock(&arena->lock);
@@ -592,7 +592,7 @@ static void arena_settle_over(struct sl_arena *arena, uint64_t from, uint64_t to
         } else if (arena->slices[i] == SLICE_OWNED) {
             arena_give_slice(arena, i);
         } else if (arena->slices[i] == SLICE_HURRIED) {
-            arena->slices[i] = SLICE_IN_WORK; /* its thread is not through yet */
+            arena->slices[i] = SLICE_IN_WORK; /* its thread has not ended yet */
         }
     }
     arena_publish(arena);
@@ -602,7 +602,7 @@ static void arena_settle_over(struct sl_arena *arena, uint64_t from, uint64_t to
 sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
                       struct sl_error *why)
 {
-    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    SL_ASSERT(arena->slices != NULL); /* only for the owner */
     uint64_t wanted_bytes = 0;
     uint64_t to = arena_slices_below(arena, below_bytes);
     uint64_t from = arena_take_over(arena, to, &wanted_bytes);
@@ -623,7 +623,7 @@ sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
     return err;
 }
 
-/* ---- giving back ---- */
+/* ---- freeing memory ---- */
 
 bool sl_arena_keep(const struct sl_arena *arena)
 {
@@ -639,8 +639,8 @@ bool sl_arena_is_kept(const struct sl_arena *arena)
     return atomic_load_explicit(&arena->own->kept, memory_order_seq_cst) != 0;
 }
 
-/* The lock is held. A death in between leaves a shorter prefix, behind which nobody looks for
- * anything, and pages that the next give-back takes along. */
+/* The lock is held. A death in between leaves a shorter prefix, after which no process looks for
+ * anything, and pages that the next call frees. */
 static void arena_cut(struct sl_arena *arena, uint64_t to)
 {
     uint64_t at = to * ARENA_SLICE_BYTES;
@@ -659,7 +659,7 @@ static void arena_cut(struct sl_arena *arena, uint64_t to)
 
 sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why)
 {
-    SL_ASSERT(arena->slices != NULL); /* the owner's alone */
+    SL_ASSERT(arena->slices != NULL); /* only for the owner */
     uint64_t to = arena_slices_below(arena, to_bytes);
     if (to >= arena->slice_count) {
         return SL_OK;

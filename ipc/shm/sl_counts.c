@@ -1,12 +1,11 @@
-/* ipc/shm/sl_counts.c - see sl_counts.h. The data of the segment: a header of a line for each
- * block, then the blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on.
- */
+/* ipc/shm/sl_counts.c - see sl_counts.h. The file has a header line for each block, then the
+ * blocks, each of SL_COUNTS_ROWS rows. A block has memory from its first owner on. */
 #include "ipc/shm/sl_counts.h"
 #include "ipc/shm/sl_mapped.h"
 #include "runtime/base/sl_limits.h"
 
 #define COUNTS_FILE "counts"
-#define ROW_WORDS   144u /* whole lines: counts, then a histogram of each kind that is timed */
+#define ROW_WORDS   144u /* whole lines: counts, then a histogram for each timed kind */
 #define ROW_BYTES   (ROW_WORDS * sizeof(uint64_t))
 #define BLOCK_BYTES ((uint64_t)SL_COUNTS_ROWS * ROW_BYTES)
 #define BLOCK_COUNT (SL_COUNTS_BLOCKS + 1u)
@@ -20,20 +19,20 @@ _Static_assert(SL_COUNT_COUNT <= SL_COUNTS_MAX, "counts have their words");
 _Static_assert(TIME_WORD + SL_TIMED_COUNT * TIME_WORDS <= ROW_WORDS, "a row has room");
 
 struct header {
-    _Atomic uint64_t owner;  /* generation of a client; 0: nobody */
-    _Atomic uint64_t used;   /* not 0: it has memory, and perhaps counts */
+    _Atomic uint64_t owner;  /* generation of a client; 0: none */
+    _Atomic uint64_t used;   /* not 0: it has memory, and maybe counts */
     _Atomic uint64_t number; /* of the owner */
     uint64_t room[5];
 };
 _Static_assert(DATA_BYTES < SL_LIMITS_COUNTS_BYTES, "limits count it whole, with its header");
-#define OWNER_COMES 1u /* its number is not there yet */
-#define OWNER_LATE  2u /* nor was it when the registrar looked */
+#define OWNER_COMES 1u /* its number is not set yet */
+#define OWNER_LATE  2u /* nor was it at the registrar's last check */
 _Static_assert(sizeof(struct header) == 64, "a line");
 
 struct sl_counts {
     struct sl_segment segment;
     uint32_t block;
-    uint64_t owner; /* 0: it is the shared one */
+    uint64_t owner; /* 0: the shared block */
 };
 
 #define US SL_NS_PER_US
@@ -69,7 +68,7 @@ static const struct sl_mapped_kind counts_kind = {
     .want = {.name = COUNTS_FILE,
              .kind = SL_SEGMENT_COUNTS,
              .data_bytes = DATA_BYTES,
-             .allocate_bytes = HEADERS_BYTES + BLOCK_BYTES, /* the shared block */
+             .allocate_bytes = HEADERS_BYTES + BLOCK_BYTES, /* of the shared block */
              .prepare = shared_use},
     .object_bytes = sizeof(struct sl_counts),
     .writable = true};
@@ -101,13 +100,13 @@ void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct s
     sl_segment_close(&segment);
 }
 
-/* Takes one that is nobody's, if there is one. */
+/* Takes a block without an owner, if there is one. */
 static void block_take(struct sl_counts *counts, struct sl_proc_id client)
 {
     for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
         struct header *header = header_of(&counts->segment, i);
         uint64_t nobody = 0, comes = OWNER_COMES, late = OWNER_LATE;
-        /* Acquire: who had it has counted all that it will. */
+        /* Acquire: the previous owner has done all its counting. */
         if (!atomic_compare_exchange_strong_explicit(&header->owner, &nobody, OWNER_COMES,
                                                      memory_order_acquire, memory_order_relaxed)) {
             continue;
@@ -115,7 +114,7 @@ static void block_take(struct sl_counts *counts, struct sl_proc_id client)
         if (atomic_load_explicit(&header->used, memory_order_relaxed) == 0 &&
             sl_segment_allocate(&counts->segment, block_offset(i), BLOCK_BYTES, NULL) != SL_OK) {
             atomic_store_explicit(&header->owner, 0, memory_order_release);
-            return; /* shared memory is full: the shared block is there */
+            return; /* shared memory is full: use the shared block */
         }
         atomic_store_explicit(&header->used, 1, memory_order_release);
         atomic_store_explicit(&header->number, client.pid, memory_order_relaxed);
@@ -124,7 +123,7 @@ static void block_take(struct sl_counts *counts, struct sl_proc_id client)
             counts->block = i;
             counts->owner = client.start_time;
             return;
-        } /* else we were stopped for so long that it was given back */
+        } /* otherwise we were stopped for so long that it was taken away */
     }
 }
 
@@ -220,7 +219,7 @@ sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_
     }
     for (uint32_t block = 0; block < BLOCK_COUNT; block++) {
         const struct header *header = header_of(&segment, block);
-        /* Acquire: a block that is used has memory. A look at one without would take some. */
+        /* Acquire: a used block has memory. Reading one without would allocate some. */
         if (atomic_load_explicit(&header->used, memory_order_acquire) == 0) {
             continue;
         }

@@ -1,4 +1,4 @@
-/* ipc/shm/sl_index.c - the index segment as a whole: its plan, opening and closing it, figures. */
+/* ipc/shm/sl_index.c - the index file as a whole: its plan, opening and closing, statistics. */
 #include "ipc/shm/index_internal.h"
 
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 #define INDEX_LOAD_KEYS_OF    4u
 #define INDEX_LOAD_KEYS       3u
 #define INDEX_BYTES_A_KEY     320u
-#define INDEX_HUGE_FROM_BYTES (64u * SL_MIB) /* smaller ones gain nothing from huge pages */
+#define INDEX_HUGE_FROM_BYTES (64u * SL_MIB) /* smaller ones do not gain from huge pages */
 #define INDEX_BUCKETS_MAX     (UINT64_C(1) << 31)
 #define INDEX_UNITS_LIMIT     (UINT64_C(1) << 32) /* a reference has 32 bits */
 
@@ -67,7 +67,7 @@ sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struc
         return err;
     }
     (void)index_regions_attach(shm_dir, view,
-                               &view->regions); /* without them a walk looks at all */
+                               &view->regions); /* without them a walk covers the whole table */
     *out = view;
     return SL_OK;
 }
@@ -116,7 +116,8 @@ sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, st
     if (err != SL_ERR_STALE) {
         return err == SL_OK ? SL_OK : sl_fail(why, err, "no index in %s", shm_dir);
     }
-    /* Before the old one goes: who compares them shall not find the same address. */
+    /* Before the old one is closed, so that callers that compare them never get the same
+     * address. */
     struct sl_index_view *next = NULL;
     err = sl_index_view_open(shm_dir, &next, why);
     sl_index_view_close(view);
@@ -176,7 +177,7 @@ static sl_err index_plan(const struct sl_index_options *options, struct index_he
     plan->records_offset_bytes =
         sl_align_up(plan->bucket_count * sizeof(struct index_bucket), INDEX_SLAB_BYTES);
     *align_bytes = total_bytes >= INDEX_HUGE_FROM_BYTES ? 2 * SL_MIB : SL_PAGE_BYTES;
-    /* The header page counts too: the whole stays below its ceiling. */
+    /* The header page counts as well: the whole stays below its ceiling. */
     uint64_t fixed_bytes = plan->records_offset_bytes + SL_PAGE_BYTES;
     uint64_t slabs = total_bytes > fixed_bytes ? (total_bytes - fixed_bytes) / INDEX_SLAB_BYTES : 0;
     slabs = SL_MIN(slabs, INDEX_UNITS_LIMIT / INDEX_SLAB_UNITS);
@@ -207,19 +208,19 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
         plan->lease_ttl_ns = options->leases.object_ns;
         plan->lease_block_ns = options->leases.block_ns;
     }
-    /* Without them readers look at all of the table. */
+    /* Without them readers walk the whole table. */
     (void)index_regions_make(options->shm_dir, plan, options->goes_on, NULL);
     want.own = plan;
     want.own_bytes = sizeof(*plan);
-    /* The table is touched at random: all of it now, so that no reader or writer meets a full
-     * system there. */
+    /* The table is accessed at random: all is allocated now, so that no access fails on a full
+     * system. */
     want.populate_bytes = plan->records_offset_bytes;
     want.goes_on = options->goes_on;
     return sl_segment_create(&want, segment, why);
 }
 
-/* Another arena's index: whoever still reads it finds no record in bounds and asks the registrar.
- */
+/* An index of another arena: its remaining readers find no record in bounds and ask the
+ * registrar. */
 static sl_err index_replace(const struct sl_index_options *options, struct sl_index *index,
                             struct sl_error *why)
 {
@@ -254,7 +255,7 @@ sl_err sl_index_fits(const struct sl_index_options *options, struct sl_error *wh
     if (err == SL_OK && sl_segment_open(&want, false, &view.segment, NULL) == SL_OK) {
         err = index_view_adopt(&view, NULL) == SL_OK
                   ? index_check_size(options, &plan, data_bytes, &view, why)
-                  : SL_OK; /* the registrar says what is wrong with it */
+                  : SL_OK; /* the registrar reports what is wrong with it */
         sl_segment_close(&view.segment);
     }
     return err;

@@ -1,6 +1,5 @@
-/* ipc/shm/sl_labels.c - see sl_labels.h. The data of the segment are the rows; the first one of
- * each kind is `other`. A row that a process was killed in while it took it stays empty: one of
- * many. */
+/* ipc/shm/sl_labels.c - see sl_labels.h. The file consists of rows; the first one of each kind is
+ * `other`. If a process is killed while it takes a row, that row stays empty: one of many. */
 #include "ipc/shm/sl_labels.h"
 #include "ipc/shm/sl_mapped.h"
 
@@ -11,17 +10,17 @@
 #define LABELS_FILE  "labels"
 #define STRIPE_WORDS 16u /* two lines */
 #define DATA_BYTES   (SL_LABELS_MAX * sizeof(struct row))
-/* A kind has no more, so that many of one leave room for those of the other. */
+/* Limit per kind, so that many names of one kind leave room for the other. */
 #define KIND_ROWS_MAX ((SL_LABELS_MAX - SL_LABEL_KINDS) / SL_LABEL_KINDS)
 _Static_assert(SL_LABEL_COUNT_OF <= STRIPE_WORDS, "counts have their words");
 
 enum row_state { ROW_FREE, ROW_TAKEN, ROW_READY };
 struct row {
-    _Atomic uint32_t state; /* TAKEN: somebody writes what follows; READY: it stays as it is */
+    _Atomic uint32_t state; /* TAKEN: a process writes the rest; READY: it no longer changes */
     uint32_t kind;
     char id[SL_LABEL_ID_BYTES];
     char name[SL_LABEL_NAME_BYTES];
-    _Atomic uint32_t full; /* of `other`: somebody found no row, and nobody will */
+    _Atomic uint32_t full; /* of `other`: there is no free row any more */
     char room[52];
     _Atomic uint64_t words[SL_LABEL_STRIPES][STRIPE_WORDS];
 };
@@ -42,7 +41,7 @@ static void row_fill(struct row *row, enum sl_label_kind kind, const char *id, c
     (void)snprintf(row->id, sizeof row->id, "%s", id);
     (void)snprintf(row->name, sizeof row->name, "%s", name);
     atomic_store_explicit(&row->state, ROW_READY,
-                          memory_order_release); /* with the finders' acquire */
+                          memory_order_release); /* partner of the finders' acquire */
 }
 
 static sl_err others_fill(struct sl_segment *segment, struct sl_error *why)
@@ -97,7 +96,7 @@ static bool row_is(const struct row *row, enum sl_label_kind kind, const char *i
            row->kind == (uint32_t)kind && strncmp(row->id, id, sizeof row->id - 1) == 0;
 }
 
-/* Two processes may take a row each for one id at the same moment: readers add them up. */
+/* Two processes may concurrently take a row each for one id: readers add them up. */
 static uint32_t row_find(const struct sl_segment *segment, enum sl_label_kind kind, const char *id,
                          const char *name)
 {
@@ -120,7 +119,7 @@ static uint32_t row_find(const struct sl_segment *segment, enum sl_label_kind ki
     return (uint32_t)kind;
 }
 
-/* Whether what was found before still holds: the segment may be another one by now. */
+/* Whether the cached row is still valid: the file may have been replaced. */
 static bool is_found(const struct sl_segment *segment, enum sl_label_kind kind, const char *id,
                      uint32_t label)
 {

@@ -31,13 +31,13 @@
 #define PINS_ACCESSES_MAX (1u << 20)
 #define PINS_NONE         UINT32_MAX
 
-/* The pins' part of the header page. What changes has a cache line of its own. */
+/* The part of the header page for pins. Words that change have cache lines of their own. */
 struct pins_header {
     struct sl_proc_id owner;
     uint32_t slot_count;
     uint32_t access_count;  /* power of two */
-    _Atomic uint64_t ended; /* 1: the reader uses nothing of the node any more (sl_pins_end) */
-    /* Of a client: its process, and whose process numbers these are. */
+    _Atomic uint64_t ended; /* 1: the reader no longer uses anything of the node (sl_pins_end) */
+    /* Of a client: its process, and the namespace of that pid. */
     struct sl_proc_id process;
     uint64_t space;
     uint64_t reserved0;
@@ -68,14 +68,13 @@ struct pins_slot {                /* private to the client */
 };
 
 struct sl_pins {
-    struct sl_pins *next; /* of this process's clients */
+    struct sl_pins *next; /* list of this process's clients */
     struct sl_segment segment;
     struct pins_header *header;
     _Atomic uint64_t *slots;
     struct pins_access *accesses;
     struct pins_slot *private_slots;
-    _Atomic uint64_t free_head; /* slot, count of changes << 32 (a head that came back is told from
-                                   one that stayed) */
+    _Atomic uint64_t free_head; /* slot, count of changes << 32 (detects a head that returned) */
     uint32_t slot_count, access_count;
     uint64_t pinned_bytes_max;
     char directory[1024];
@@ -95,15 +94,14 @@ void sl_pins_name(const char *client, char out[SL_PINS_NAME_BYTES])
 
 /* ---- the client's side ---- */
 
-/* Whether another process than this one has locked it. */
+/* Whether another process has locked it. */
 static bool is_locked(int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* ---- forks: one has neither the lock nor the file, which would keep alive what its parent had
- * ---- */
+/* ---- forks: a fork must keep neither lock nor file, which would keep its parent's alive ---- */
 
 static struct {
     pthread_mutex_t lock;
@@ -120,7 +118,7 @@ static void fork_ends(void)
     pthread_mutex_unlock(&clients.lock);
 }
 
-/* Reads of its copy find zeros, and what it notes there goes nowhere. */
+/* Reads of its copy find zeros, and its recorded accesses are lost. */
 static void fork_ends_in_child(void)
 {
     for (struct sl_pins *at = clients.first; at != NULL; at = at->next) {
@@ -136,8 +134,8 @@ __attribute__((constructor)) static void clients_begin(void)
     (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
 }
 
-/* It says that the owner lives, before anybody can find the file. The kernel gives it back at the
- * end of the process; a fork has none of it. */
+/* The lock shows that the owner lives, before any process can find the file. The kernel releases it
+ * at the end of the process; a fork does not have it. */
 static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -145,7 +143,7 @@ static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
                                                     : sl_fail_os(why, errno, "lock a pin file");
 }
 
-/* Removes what an earlier life of this actor left under our name. */
+/* Removes the file that an earlier life of this actor left under our name. */
 static sl_err pins_remove_dead(const char *directory, const char *name, struct sl_error *why)
 {
     SL_AUTO(close) int fd = -1;
@@ -239,7 +237,7 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
         err = sl_fail(why, SL_ERR_INVALID, "path of the shared memory directory is too long");
     } else {
         sl_pins_name(options->name, pins->name);
-        pthread_mutex_lock(&clients.lock); /* no fork has one that is not listed */
+        pthread_mutex_lock(&clients.lock); /* a fork must not have one that is not listed */
         err = pins_make_segment(pins, options, why);
         if (err == SL_OK && sl_proc_id_is_client(options->self)) {
             pins->next = clients.first;
@@ -259,7 +257,7 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
 
 void sl_pins_unname(struct sl_pins *pins)
 {
-    /* Gone already, or of a newer life of the node: fine too. */
+    /* Already removed, or of a newer life of the node: fine as well. */
     if (sl_segment_current(&pins->segment, pins->directory, pins->name) == SL_OK) {
         (void)sl_segment_remove(pins->directory, pins->name, NULL);
     }
@@ -301,7 +299,7 @@ void sl_pins_destroy(struct sl_pins **pins)
     sl_pins_end(pins);
 }
 
-/* Lowest numbers first: the scan stays short. */
+/* Lowest numbers first, so that the scan stays short. */
 static uint32_t slot_pop(struct sl_pins *pins)
 {
     uint64_t head = atomic_load_explicit(&pins->free_head, memory_order_acquire);
@@ -354,7 +352,7 @@ static void slot_note_used(struct sl_pins *pins, uint32_t slot)
     }
 }
 
-/* Names the generation in a slot; what it names must be looked at again afterwards. */
+/* Stores the generation in a slot; the caller must check the entry again afterwards. */
 static sl_err pin_set(struct sl_pins *pins, uint64_t generation, uint64_t length_bytes, sl_pin *pin)
 {
     if (!bytes_charge(pins, length_bytes)) {
@@ -369,14 +367,14 @@ static sl_err pin_set(struct sl_pins *pins, uint64_t generation, uint64_t length
                           memory_order_relaxed);
     slot_note_used(pins, slot);
     atomic_store_explicit(&pins->slots[slot], generation, memory_order_relaxed);
-    /* The pin is seen by the registrar's scan, or its unlink is seen here; nothing weaker orders a
+    /* Either the registrar's scan sees the pin, or its unlink is seen here; nothing weaker orders a
      * store before a load. */
     atomic_thread_fence(memory_order_seq_cst);
     *pin = slot + 1;
     return SL_OK;
 }
 
-/* Gives a pin out if what it names still stands. */
+/* Gives out a pin if its entry still exists. */
 static sl_err pin_keep(struct sl_pins *pins, sl_pin set, bool stands, sl_pin *pin)
 {
     if (!stands) {
@@ -416,7 +414,7 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin)
     SL_ASSERT(slot < pins->slot_count);
     _Atomic uint64_t *taken = &pins->private_slots[slot].taken_bytes;
     uint64_t taken_bytes = atomic_load_explicit(taken, memory_order_relaxed);
-    SL_ASSERT(taken_bytes != 0); /* given twice */
+    SL_ASSERT(taken_bytes != 0); /* released twice */
     atomic_store_explicit(taken, 0, memory_order_relaxed);
     atomic_store_explicit(&pins->slots[slot], 0, memory_order_release);
     atomic_fetch_sub_explicit(&pins->header->pinned_bytes, taken_bytes - 1, memory_order_relaxed);
@@ -437,7 +435,7 @@ bool sl_pins_any(const struct sl_pins *pins)
     return any;
 }
 
-#define SAID_KINDS  3u /* of sessions and of priorities beside 0 */
+#define SAID_KINDS  3u /* values of sessions and of priorities besides 0 */
 #define SAID_KEEP_S (SL_KEEP_NS_MAX / SL_NS_PER_S)
 static_assert(SAID_KEEP_S < UINT32_C(1) << 27, "a time has 27 bits");
 
@@ -467,8 +465,8 @@ void sl_pins_note_said(struct sl_pins *pins, sl_ref ref, uint64_t generation, ui
     uint64_t position =
         atomic_fetch_add_explicit(&pins->header->access_position, 1, memory_order_relaxed);
     struct pins_access *access = &pins->accesses[position & (pins->access_count - 1)];
-    /* Not this entry any more, not yet the next one: the position half says so while the two words
-     * change. */
+    /* No longer this entry, and not yet the next one: the position half shows that while the two
+     * words change. */
     atomic_store_explicit(&access->ref_and_position, (position ^ UINT64_C(0x80000000)) << 32,
                           memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -575,7 +573,7 @@ void sl_pins_view_scan(const struct sl_pins_view *view,
     }
 }
 
-/* False: overwritten or not yet complete. */
+/* False: overwritten or not complete yet. */
 static bool access_read(const struct sl_pins_view *view, uint64_t position, struct sl_access *out)
 {
     struct pins_access *access = &view->accesses[position & (view->access_count - 1)];
@@ -623,11 +621,11 @@ uint64_t sl_pins_view_lost(const struct sl_pins_view *view)
     return view->lost_count;
 }
 
-/* ---- whether a client lives ---- */
+/* ---- whether a client is alive ---- */
 
-/* Whether a process may have the file open or mapped for writing, which its client alone does, and
- * a fork of it: no lease for reading is granted then. A system without leases does not tell, nor
- * does any file system but tmpfs: an overlay grants them whatever is mapped. */
+/* Whether a process may have the file open or mapped for writing, which only its client (and a fork
+ * of it) does: then no read lease is granted. A system without leases cannot tell, nor can any file
+ * system but tmpfs: an overlay grants them even if the file is mapped. */
 static bool is_written(int fd)
 {
     struct statfs system;
@@ -635,10 +633,10 @@ static bool is_written(int fd)
            fcntl(fd, F_SETLEASE, F_RDLCK) != 0 || fcntl(fd, F_SETLEASE, F_UNLCK) != 0;
 }
 
-/* A free lock means dead. But a client that lives has lost it by mistake: it closed all its
- * descriptors, or opened the file once more and closed that. Then its mapping is seen, which a
- * process that runs another program has no more. Where that does not tell, a process that is seen
- * does. */
+/* A free lock means dead. But a living client may have lost it by mistake: it closed all its
+ * descriptors, or opened the file once more and closed that. Then its mapping shows that it lives;
+ * a process that runs another program no longer has it. If that cannot be determined, a process
+ * that is visible counts as alive. */
 static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
 {
     struct pins_header header;
@@ -665,7 +663,7 @@ enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, 
     if (err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN) {
         return SL_CLIENT_GONE;
     }
-    if (err != SL_OK) { /* no descriptor is left, or the like */
+    if (err != SL_OK) { /* no descriptor is left, or similar */
         return SL_CLIENT_LIVES;
     }
     sl_auto_close(fd); /* it may be the file of an earlier life of the node */

@@ -1,5 +1,5 @@
-/* ipc/shm/sl_seen.c - see sl_seen.h. The data of the segment: a page with which half is the newer
- * one and how many keys it has, then the halves. */
+/* ipc/shm/sl_seen.c - see sl_seen.h. The file has a page with the number of the newer half and its
+ * count of keys, then the halves. */
 #include "ipc/shm/sl_seen.h"
 #include "ipc/shm/sl_mapped.h"
 
@@ -15,12 +15,12 @@ struct head {
     _Atomic uint64_t added; /* keys of the newer half */
 };
 struct line {
-    _Atomic uint64_t words[LINE_WORDS]; /* a key has a bit in each */
+    _Atomic uint64_t words[LINE_WORDS]; /* a key has one bit in each */
 };
 
 struct sl_seen {
     struct sl_segment segment;
-    uint64_t line_mask; /* lines of a half are a power of two */
+    uint64_t line_mask; /* lines per half are a power of two */
 };
 
 static uint64_t lines_of(uint64_t key_count)
@@ -47,7 +47,7 @@ static struct line *half_of(const struct sl_seen *seen, uint64_t half)
     return (struct line *)(void *)(seen->segment.data + SL_PAGE_BYTES + half * half_bytes(seen));
 }
 
-/* The size of one that is there is its own. Errors: SL_ERR_CORRUPT. */
+/* An existing filter keeps its own size. Errors: SL_ERR_CORRUPT. */
 static sl_err measure(void *object, struct sl_error *why)
 {
     struct sl_seen *seen = object;
@@ -106,8 +106,7 @@ void sl_seen_follow(const char *shm_dir, struct sl_seen **seen)
     *seen = sl_mapped_follow(&seen_kind, shm_dir, *seen);
 }
 
-/* A hash of a hash, so that line and bits do not hang on each other (the finalizer of MurmurHash3).
- */
+/* A hash of a hash, so that line and bits are independent (the finalizer of MurmurHash3). */
 static uint64_t mixed(uint64_t hash)
 {
     hash ^= hash >> 33;
@@ -172,7 +171,7 @@ void sl_seen_add(struct sl_seen *seen, uint64_t hash)
     }
     struct line *line = &half_of(seen, newer)[hash & seen->line_mask];
     uint64_t bits = mixed(hash);
-    for (uint32_t i = 0; i < LINE_WORDS; i++) { /* nobody else writes */
+    for (uint32_t i = 0; i < LINE_WORDS; i++) { /* there is no other writer */
         uint64_t word = atomic_load_explicit(&line->words[i], memory_order_relaxed);
         atomic_store_explicit(&line->words[i], word | bit_of(bits, i), memory_order_relaxed);
     }

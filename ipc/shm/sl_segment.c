@@ -1,5 +1,5 @@
-/* ipc/shm/sl_segment.c - files in the shm directory: made unnamed and complete, checked when
- * opened, mapped. */
+/* ipc/shm/sl_segment.c - files in the shm directory: created without a name, complete before they
+ * get one, checked when opened, mapped. */
 #include "ipc/shm/sl_segment.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_limits.h"
@@ -25,7 +25,7 @@
 #define SEGMENT_HUGE_BYTES  (2u * SL_MIB)
 #define SEGMENT_STEP_BYTES  (64 * SL_MIB)
 #define SEGMENT_MAKER_BYTES 16u
-#define SEGMENT_NAMED_NS    (100 * SL_NS_PER_MS) /* a name is not asked for again so long */
+#define SEGMENT_NAMED_NS    (100 * SL_NS_PER_MS) /* for this time the name is not checked again */
 #define SEGMENT_WAY_OUT \
     "use the sluice package of the node's version, or stop the node and start it with this one"
 
@@ -38,17 +38,16 @@ struct segment_header {
     uint64_t data_offset_bytes;
     uint64_t data_bytes;
     char boot_id[SL_BOOT_ID_BYTES];  /* zero-padded */
-    char maker[SEGMENT_MAKER_BYTES]; /* version of the program that made it, zero-padded */
+    char maker[SEGMENT_MAKER_BYTES]; /* version of the program that created it, zero-padded */
 };
 static_assert(sizeof(struct segment_header) == 96, "format of the segment header");
 static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
               "own part comes behind");
 
-/* The layouts that this program reads; it makes segments of the newest. newest goes up when what
- * lies in a segment of the kind, or in its part of the header page, means something else than
- * before; notes in the index (a number or a version of struct reg_blob) are part of the index.
- * oldest may follow once a release has been out that reads both: the next one has to open what the
- * last one left. */
+/* The layouts that this program reads; it writes the newest. Raise `newest` when the contents of a
+ * kind, or of its part of the header page, get another meaning; notes in the index (a number or a
+ * version of struct reg_blob) are part of the index. Raise `oldest` only after a release that reads
+ * both, since a release has to open the files of its predecessor. */
 static const struct sl_segment_layouts layouts[] = {
     [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {3, 3},
     [SL_SEGMENT_LEASES] = {1, 1}, [SL_SEGMENT_SETTLED] = {1, 1}, [SL_SEGMENT_COUNTS] = {1, 1},
@@ -60,7 +59,7 @@ struct sl_segment_layouts sl_segment_layouts(enum sl_segment_kind kind)
     return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : (struct sl_segment_layouts){0, 0};
 }
 
-/* Maps the whole file so that its data lies on a huge page's edge when the data offset asks for it:
+/* Maps the whole file so that its data is aligned to a huge page if the data offset requires it:
  * the kernel maps huge pages only where file offset and address agree. */
 static void *segment_map_at(int fd, uint64_t file_bytes, bool writable, uint64_t align_bytes)
 {
@@ -113,13 +112,12 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     segment->data = (unsigned char *)at + header->data_offset_bytes;
     segment->data_bytes = header->data_bytes;
     segment->mapped_bytes = file_bytes;
-    /* Nobody ends, or doubts what it read elsewhere, for figures alone. */
+    /* Truncated statistics end no process, and cast no doubt on other data. */
     bool figures = header->kind == SL_SEGMENT_LABELS || header->kind == SL_SEGMENT_SEEN ||
                    header->kind == SL_SEGMENT_CHANGES;
     segment->guard = sl_guard_add(at, file_bytes, !figures);
     if (align_bytes == SEGMENT_HUGE_BYTES) {
-        /* Best effort: tmpfs takes the advice only where the system's shmem policy says "advise".
-         */
+        /* Best effort: tmpfs accepts the advice only if the system's shmem policy is "advise". */
         (void)madvise(segment->data, segment->data_bytes, MADV_HUGEPAGE);
     }
     return SL_OK;
@@ -131,8 +129,8 @@ static sl_err segment_open_directory(const char *directory, int *out, struct sl_
     return *out >= 0 ? SL_OK : sl_fail_os(why, errno, "open directory '%s'", directory);
 }
 
-/* An unnamed file where the file system has them, else one with a name nobody looks for: temporary
- * is "" or that name. */
+/* Creates an unnamed file if the file system supports that, otherwise one with a temporary name:
+ * `temporary` is "" or that name. */
 static int segment_make_file(int directory, const char *name, char temporary[300])
 {
     temporary[0] = '\0';
@@ -141,7 +139,7 @@ static int segment_make_file(int directory, const char *name, char temporary[300
         return fd;
     }
     snprintf(temporary, 300, ".%s.%ld.new", name, (long)getpid());
-    (void)unlinkat(directory, temporary, 0); /* left by a process that had this pid before */
+    (void)unlinkat(directory, temporary, 0); /* left by an earlier process with this pid */
     return openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
@@ -159,7 +157,7 @@ static sl_err segment_publish(int directory, int fd, const char *temporary, cons
     return SL_OK;
 }
 
-/* Sizes the file and writes its header page; write(2) finds a full file system without SIGBUS. */
+/* Sizes the file and writes its header page; write(2) reports a full file system without SIGBUS. */
 static sl_err segment_write_header(int fd, const struct segment_header *header, const char *name,
                                    struct sl_error *why)
 {
@@ -296,7 +294,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
     return SL_OK;
 }
 
-/* Segments had no layout number before 1 was one. */
+/* Files without a layout number have layout 1. */
 static uint32_t header_layout(const struct segment_header *header)
 {
     return header->layout == 0 ? 1 : header->layout;
@@ -312,7 +310,7 @@ static const char *known_text(struct sl_segment_layouts known, char out[32])
     return out;
 }
 
-/* Whether this program can read it: format and layout. */
+/* Checks that this program can read it: format and layout. */
 static sl_err segment_check_version(const struct segment_header *header, const char *name,
                                     enum sl_segment_kind kind, struct sl_error *why)
 {
@@ -338,8 +336,7 @@ static sl_err segment_check_version(const struct segment_header *header, const c
         known_text(known, text));
 }
 
-/* Whether a header, copied out of the file, is ours. Order: what it is, how it is written, whose it
- * is. */
+/* Checks a copy of a header in this order: kind of file, format, owner. */
 static sl_err segment_check_header(const struct segment_header *header,
                                    const struct sl_segment_want *want, const struct stat *file,
                                    struct sl_error *why)
@@ -424,7 +421,7 @@ sl_err sl_segment_descriptor(const char *directory, const char *name, bool writa
     if (err != SL_OK) {
         return err;
     }
-    /* O_NONBLOCK: a fifo of this name must not hang the opener; files do not care. */
+    /* O_NONBLOCK: a fifo of this name must not block the opener; it does not affect files. */
     *fd = openat(at, name, (writable ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (*fd < 0) {
         return errno == ELOOP ? sl_fail(why, SL_ERR_FOREIGN, "shm file '%s' is a link", name)
@@ -477,8 +474,8 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
     return segment_check_version(&header, name, out->kind, why);
 }
 
-/* The registrar's own: those of processes (pins.*, metrics.*) are judged when the process is known.
- */
+/* The registrar's own files: those of processes (pins.*, metrics.*) are checked when the process is
+ * known. */
 static bool is_of_the_node(const char *name)
 {
     static const char *const names[] = {"index",  "leases", "settled", "counts",
@@ -508,7 +505,7 @@ sl_err sl_segments_readable(const char *directory, struct sl_error *why)
             }
         }
     }
-    return err; /* what cannot be looked at is said by who opens it */
+    return err; /* the process that opens it reports this */
 }
 
 sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
@@ -532,7 +529,7 @@ sl_err sl_segment_renew(const struct sl_segment_want *want, struct sl_segment *o
     return err == SL_OK || err == SL_ERR_NOT_FOUND ? sl_segment_create(want, out, why) : err;
 }
 
-/* False, too, when the descriptor is another file's by now. */
+/* Also false if the descriptor belongs to another file by now. */
 static bool segment_stat(const struct sl_segment *segment, struct stat *file)
 {
     return fstat(segment->fd, file) == 0 && file->st_dev == segment->device &&
@@ -554,7 +551,7 @@ void sl_segment_close(struct sl_segment *segment)
         return;
     }
     sl_guard_remove(&segment->guard);
-    sl_segment_close_descriptor(segment); /* while it is mapped no other file is taken for it */
+    sl_segment_close_descriptor(segment); /* while it is mapped no other file has its number */
     if (segment->header != NULL) {
         munmap(segment->header, segment->mapped_bytes);
     }
@@ -648,7 +645,7 @@ static sl_err segment_no_room(uint64_t length_bytes, struct sl_error *why)
                    length_bytes);
 }
 
-/* In the file, whole pages. */
+/* A range of the file in whole pages. */
 struct segment_range {
     uint64_t from_bytes, length_bytes;
 };
@@ -718,7 +715,7 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     case ENOMEM:
     case ENOSPC:
         return segment_no_room(length_bytes, why);
-    case EINVAL: /* allocated is enough against SIGBUS, the first touch costs a minor fault */
+    case EINVAL: /* allocated memory raises no SIGBUS; the first touch costs a minor fault */
     case ENOSYS:
         return segment_allocate(segment, &range, why);
     default:
@@ -732,7 +729,7 @@ void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_byt
     uint64_t base_bytes = (uint64_t)(segment->data - (unsigned char *)segment->header);
     SL_ASSERT(offset_bytes <= segment->data_bytes &&
               length_bytes <= segment->data_bytes - offset_bytes);
-    /* Failure costs memory alone: the range stays allocated. */
+    /* Failure only costs memory: the range stays allocated. */
     (void)fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     (off_t)(base_bytes + offset_bytes), (off_t)length_bytes);
 }

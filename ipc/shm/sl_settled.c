@@ -1,5 +1,4 @@
-/* ipc/shm/sl_settled.c - two tables of words in a segment; the place of a word follows from itself.
- */
+/* ipc/shm/sl_settled.c - two tables of words in a shm file; a word determines its own position. */
 #include "ipc/shm/sl_settled.h"
 #include "ipc/shm/sl_segment.h"
 
@@ -9,7 +8,7 @@
 #define SETTLED_FILE "settled"
 #define COMMITS      262144u /* powers of two */
 #define REMOVALS     65536u
-#define WAYS         8u /* removals of one place: the newest first, the oldest goes */
+#define WAYS         8u /* removals per position: newest first, the oldest is replaced */
 #define END_MASK     UINT64_C(3)
 #define DATA_BYTES   (COMMITS * sizeof(struct commit) + REMOVALS * sizeof(uint64_t))
 
@@ -33,9 +32,9 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
         .name = SETTLED_FILE,
         .kind = SL_SEGMENT_SETTLED,
         .data_bytes = DATA_BYTES,
-        .allocate_bytes = DATA_BYTES /* written at random, without a word of error: all of it now */
+        .allocate_bytes = DATA_BYTES /* written at random, unchecked: all is allocated now */
     };
-    /* Nothing hangs on it for long. */
+    /* Losing it only matters for recent requests. */
     sl_err err = sl_segment_open_or_renew(&want, &settled->segment, why);
     if (err != SL_OK) {
         free(settled);
@@ -62,9 +61,9 @@ void sl_settled_close(struct sl_settled **settled)
     *settled = NULL;
 }
 
-/* The place is the generation's low bits: generations rise by a few for every object, so what comes
- * this many later replaces it, and a commit costs stores near the last ones. Killed in the middle,
- * the registrar leaves no note. */
+/* The position is the generation's low bits: generations rise by a few per object, so a much later
+ * one replaces it, and the stores of consecutive commits are close together. A registrar killed in
+ * between leaves no record. */
 void sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash)
 {
     struct commit *at = &settled->commits[generation & (COMMITS - 1)];

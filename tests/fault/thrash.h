@@ -1,10 +1,10 @@
 /* tests/fault/thrash.h - a node under load while its processes are killed, stopped and restarted.
  *
  * The driver (thrash.c) starts a node, object clients, engines and a probe, each a process of its
- * own (this program again, with --role). A seed decides which process is hurt next and how
- * (thrash_faults.c). What was acknowledged is kept in one shared file (thrash_history.c) that no
- * process owns, so that a client may be killed between any two instructions: a put or remove that
- * had no answer leaves its object "unknown" until somebody has looked. */
+ * own (this program again, with --role). A seed decides which process is hit next and by what fault
+ * (thrash_faults.c). Acknowledged operations are recorded in one shared file (thrash_history.c)
+ * that no process owns, so a client may be killed between any two instructions: a put or remove
+ * without an answer leaves its object "unknown" until a client reads it. */
 #ifndef SL_THRASH_H
 #define SL_THRASH_H
 
@@ -21,7 +21,7 @@
 #define THRASH_ENGINES_MAX 4u
 #define THRASH_WORKERS_MAX (THRASH_CLIENTS_MAX + THRASH_ENGINES_MAX + 1u) /* and the probe */
 #define THRASH_OBJECTS     24576u
-#define THRASH_SHARED      1024u /* the first objects: put by everybody, removed by nobody */
+#define THRASH_SHARED      1024u /* the first objects: put by all clients, removed by none */
 #define THRASH_CHATS       4096u
 #define THRASH_CHAT_BLOCKS 8u
 #define THRASH_RANKS       2u
@@ -30,54 +30,54 @@
 #define THRASH_VALUE_BYTES (1536u * 1024u)
 #define THRASH_NOTES       64u
 #define THRASH_NOTE_BYTES  280u
-/* After an op without an answer has been over for so long, nothing of it can still take effect: its
+/* An operation without an answer can take effect for this long after it ended and no longer: its
  * messages carry the budget that was left, and its process is dead or has moved on. */
 #define THRASH_SETTLE_NS (3 * SL_NS_PER_S)
 
 #define THRASH_CONTESTED       24u /* keys that all clients put, replace, remove and read */
 #define THRASH_CONTESTED_BYTES (136u * 1024u)
-#define THRASH_LOG_OPS         (UINT64_C(1) << 21) /* of a client: 64 MiB, as far as it is used */
+#define THRASH_LOG_OPS         (UINT64_C(1) << 21) /* of a client: 64 MiB, used as needed */
 
 /* ---- history ---- */
 
-/* Of one object, or block: word = version << 3 | phase. */
+/* One object or block: word = version << 3 | phase. */
 enum thrash_phase {
     THRASH_ABSENT,   /* never put, or its removal was acknowledged */
-    THRASH_PUTTING,  /* a put of this version is on its way */
+    THRASH_PUTTING,  /* a put of this version is in progress */
     THRASH_PRESENT,  /* acknowledged: must be found */
-    THRASH_REMOVING, /* a removal is on its way */
+    THRASH_REMOVING, /* a removal is in progress */
     THRASH_UNKNOWN,  /* a put or removal ended without an answer */
 };
 struct thrash_object {
     _Atomic uint64_t word;
-    _Atomic uint64_t clock;      /* bytes put by everybody when it was acknowledged */
+    _Atomic uint64_t clock;      /* bytes put by all clients when it was acknowledged */
     _Atomic uint64_t unknown_ns; /* since when */
 };
 
-/* What is counted. X(name, whether it must be 0) */
-#define THRASH_COUNTERS(X)                                                       \
-    X(reads_verified, 0)                                                         \
-    X(bytes_verified, 0)                                                         \
-    X(blocks_verified, 0)                                                        \
-    X(contested_reads, 0)  /* of the reads verified */                           \
-    X(contested_moving, 0) /* of these: another wrote the key a moment before */ \
-    X(contested_writes, 0) /* acknowledged */                                    \
-    X(contest_unlogged, 1) /* the log was full: not made */                      \
-    X(puts, 0)                                                                   \
-    X(put_bytes, 0)                                                              \
-    X(removes, 0)                                                                \
-    X(blocks_stored, 0)                                                          \
-    X(looks, 0)                                                                  \
-    X(pins_held, 0)                                                              \
-    X(calls, 0)                                                                  \
-    X(failed_calls, 0)                                                           \
-    X(misses_of_evicted, 0)                                                      \
-    X(lost, 1)         /* acknowledged, not evicted, not found, nor later */     \
-    X(false_misses, 1) /* not found, although it was there */                    \
-    X(wrong, 1)        /* bytes of another key or version, or none at all */     \
-    X(risen, 1)        /* found after its removal was acknowledged */            \
-    X(touched, 1)      /* a device block was written after its op was fenced */  \
-    X(late, 1)         /* calls that came back after deadline and margin */
+/* Counters: X(name, whether it must be 0) */
+#define THRASH_COUNTERS(X)                                                         \
+    X(reads_verified, 0)                                                           \
+    X(bytes_verified, 0)                                                           \
+    X(blocks_verified, 0)                                                          \
+    X(contested_reads, 0)  /* of the reads verified */                             \
+    X(contested_moving, 0) /* of these, reads just after another client's write */ \
+    X(contested_writes, 0) /* acknowledged */                                      \
+    X(contest_unlogged, 1) /* not made: the log was full */                        \
+    X(puts, 0)                                                                     \
+    X(put_bytes, 0)                                                                \
+    X(removes, 0)                                                                  \
+    X(blocks_stored, 0)                                                            \
+    X(looks, 0)                                                                    \
+    X(pins_held, 0)                                                                \
+    X(calls, 0)                                                                    \
+    X(failed_calls, 0)                                                             \
+    X(misses_of_evicted, 0)                                                        \
+    X(lost, 1)         /* acknowledged, not evicted, never found again */          \
+    X(false_misses, 1) /* not found although it was present */                     \
+    X(wrong, 1)        /* bytes of another key or version, or of none */           \
+    X(risen, 1)        /* found after its removal was acknowledged */              \
+    X(touched, 1)      /* a device block was written after its op was fenced */    \
+    X(late, 1)         /* calls that returned after deadline and margin */
 
 enum thrash_counter {
 #define THRASH_COUNTER_ENUM(name, zero) THRASH_##name,
@@ -88,22 +88,22 @@ enum thrash_counter {
 
 enum thrash_role { THRASH_DRIVER, THRASH_CLIENT, THRASH_ENGINE, THRASH_PROBE };
 
-/* What the driver asks of a client, by a seed: limits that are hit on purpose. */
+/* Limits that the driver makes a client reach on purpose, chosen by the seed. */
 enum thrash_squeeze {
     THRASH_NO_SQUEEZE,
-    THRASH_PIN_ALL, /* pins up to the client's limit and holds on for a second */
+    THRASH_PIN_ALL, /* pins up to the client's limit and keeps the pins for a second */
     THRASH_FLOOD,   /* a batch of the largest values */
 };
 
-/* One worker process after the other lives here; written by the worker, but for `stopped_ns` and
- * `squeeze`. */
+/* The state of one worker slot, which a series of processes uses in turn. The worker writes it,
+ * except for `stopped_ns` and `squeeze`. */
 struct thrash_worker {
     _Atomic uint32_t pid;        /* 0: none runs */
-    _Atomic uint64_t lives;      /* how many there were */
-    _Atomic uint64_t call_ns;    /* when the call it is in began; 0: in none */
-    _Atomic uint64_t stopped_ns; /* how long the driver kept it stopped, in all */
+    _Atomic uint64_t lives;      /* how many processes have used the slot */
+    _Atomic uint64_t call_ns;    /* when its current call began; 0: it is in none */
+    _Atomic uint64_t stopped_ns; /* total time for which the driver stopped it */
     _Atomic uint32_t squeeze;    /* enum thrash_squeeze */
-    const char *call_name;       /* of its own process: not for others */
+    const char *call_name;       /* valid only in the worker's own process */
     _Atomic uint64_t counters[THRASH_COUNTER_COUNT];
     _Atomic uint64_t errors[SL_ERR_COUNT];
     _Atomic uint64_t longest_ns;
@@ -113,12 +113,12 @@ struct thrash_worker {
     _Atomic uint64_t whole_from_ns, whole_until_ns;
 };
 
-/* What was asked of contested keys, and what was heard (thrash_contest.c). */
+/* Operations on contested keys and their answers (thrash_contest.c). */
 enum thrash_op_state {
-    THRASH_OP_OPEN,     /* under way, or its caller was killed */
+    THRASH_OP_OPEN,     /* in progress, or its caller was killed */
     THRASH_OP_DONE,     /* it had an answer */
-    THRASH_OP_DOUBTFUL, /* it has none: it may take effect for a while yet */
-    THRASH_OP_VOID      /* it says nothing, and did nothing */
+    THRASH_OP_DOUBTFUL, /* no answer: it may still take effect for a while */
+    THRASH_OP_VOID      /* had no effect and proves nothing */
 };
 struct thrash_logged {
     uint64_t call_ns, back_ns;
@@ -136,12 +136,12 @@ struct thrash_shared {
     uint64_t seed;
     uint64_t started_ns, seconds;
     uint64_t timeout_ns, margin_ns;
-    uint64_t put_budget_bytes; /* 0: as much as goes */
-    uint64_t recent_bytes;     /* what was put within the last so many bytes is not evicted */
+    uint64_t put_budget_bytes; /* 0: no limit */
+    uint64_t recent_bytes;     /* values among the last recent_bytes put must not be evicted */
     uint32_t clients, engines;
-    bool strict; /* nothing may be evicted for good */
+    bool strict; /* no value may be evicted from both memory and disk */
     _Atomic bool stop;
-    _Atomic bool probe_wanted; /* rounds without a pause: somebody waits for the node to be whole */
+    _Atomic bool probe_wanted; /* without a pause: a worker waits for a whole node */
     _Atomic uint64_t clock;
     char events_path[1024]; /* every fault, and every call that failed */
     _Atomic uint64_t note_count;
@@ -149,10 +149,11 @@ struct thrash_shared {
     struct thrash_worker workers[THRASH_WORKERS_MAX];
     struct thrash_object objects[THRASH_OBJECTS];
     struct thrash_object blocks[THRASH_CHATS * THRASH_CHAT_BLOCKS];
-    _Atomic uint32_t contested_values[THRASH_CONTESTED]; /* the last one given */
-    /* When a write of it began last, since started_ns; << 8 | which client's. 0: never. */
+    _Atomic uint32_t contested_values[THRASH_CONTESTED]; /* the last one used */
+    /* When a client last began to write it, in ns since started_ns, << 8 | the client's number. 0:
+     * never. */
     _Atomic uint64_t contested_moved[THRASH_CONTESTED];
-    _Atomic uint64_t contested_clock;           /* their part of `clock` */
+    _Atomic uint64_t contested_clock;           /* the contested keys' share of `clock` */
     struct thrash_log logs[THRASH_CLIENTS_MAX]; /* sparse */
 };
 
@@ -182,7 +183,8 @@ uint64_t thrash_sum(const struct thrash_shared *shared, enum thrash_counter coun
 const char *thrash_counter_name(enum thrash_counter counter);
 bool thrash_counter_must_be_zero(enum thrash_counter counter);
 
-/* Key of an object: text of at most 32 bytes; its value of one version: length and bytes. */
+/* The key of an object, a text of at most 32 bytes; the length and bytes of one version of its
+ * value. */
 struct sl_object_key thrash_key(uint32_t object, char text[32]);
 uint64_t thrash_value_bytes(uint32_t object, uint64_t version);
 void thrash_value_fill(uint32_t object, uint64_t version, uint64_t *value, uint64_t length_bytes);
@@ -198,7 +200,7 @@ struct thrash {
     struct thrash_random random;
     struct sl_client *client;
     uint64_t *scratch; /* THRASH_VALUE_BYTES: right bytes */
-    uint64_t *value;   /* THRASH_VALUE_BYTES: bytes that came */
+    uint64_t *value;   /* THRASH_VALUE_BYTES: bytes that were read */
     const char *const *settings;
 };
 struct thrash_call {
@@ -207,18 +209,17 @@ struct thrash_call {
 };
 
 void thrash_count(struct thrash *thrash, enum thrash_counter counter, uint64_t amount);
-/* Every call into the library stands between these two: they measure the wait. End gives the wait.
- */
+/* Brackets every call into the library to measure its duration, which thrash_call_end returns. */
 struct thrash_call thrash_call_begin(struct thrash *thrash, const char *name);
 uint64_t thrash_call_end(struct thrash *thrash, struct thrash_call call, sl_err code,
                          uint64_t allowed_ns);
-/* Something that must not be: told once more at the end, and at once on stderr. */
+/* Reports a violation on stderr at once and again at the end of the run. */
 void thrash_note(struct thrash_shared *shared, const char *format, ...) SL_PRINTF(2, 3);
 /* One line in the run's log of events, with the time since its start. */
 void thrash_event(const struct thrash_shared *shared, const char *format, ...) SL_PRINTF(2, 3);
-/* Tries until the node lets us in, or the run is over. */
+/* Tries until the node accepts us or the run is over. */
 bool thrash_attach(struct thrash *thrash);
-/* Whether the rate of puts allows so many bytes more now; counts them. */
+/* Whether the rate limit allows a put of this size now; if so, counts it. */
 bool thrash_may_put(struct thrash *thrash, uint64_t bytes);
 void thrash_sleep_ns(uint64_t ns);
 
@@ -230,24 +231,24 @@ int thrash_probe_main(struct thrash *thrash);
 struct contest;
 struct contest *thrash_contest_open(struct thrash *thrash); /* NULL: out of memory */
 void thrash_contest_close(struct contest **contest);
-void thrash_contest_burst(struct contest *contest); /* a few calls */
-/* Whether too few of all reads are of contested keys: other reads wait. */
+void thrash_contest_burst(struct contest *contest); /* makes a few calls */
+/* Whether contested keys have too small a share of all reads: other reads then wait. */
 bool thrash_contest_lags(const struct thrash *thrash);
 
 /* ---- judging what was read (thrash_check.c) ---- */
 enum thrash_verdict { THRASH_FINE, THRASH_MISS, THRASH_BAD };
-/* One object was read: `before` and `after` are its words around the call; bytes are NULL when only
- * looked at. */
+/* Judges one read of an object: `before` and `after` are its words around the call; bytes are NULL
+ * if only its presence was checked. */
 enum thrash_verdict thrash_judge(struct thrash *thrash, uint32_t object, uint64_t before,
                                  sl_err code, const void *bytes, uint64_t length_bytes,
                                  const char *how);
 
-/* ---- engines, also of the probe and of the last look (thrash_engine.c) ---- */
+/* ---- engines, also of the probe and of the final check (thrash_engine.c) ---- */
 struct thrash_engine;
 struct thrash_engine *thrash_engine_open(struct thrash *thrash, const char *name,
                                          struct sl_error *why);
 void thrash_engine_close(struct thrash_engine **engine);
-/* One op over the first `blocks` blocks of a chat, to its end and fence. */
+/* Runs one operation over the first `blocks` blocks of a chat until it and its fence are over. */
 sl_err thrash_engine_store(struct thrash_engine *engine, uint32_t chat, uint32_t blocks);
 sl_err thrash_engine_load(struct thrash_engine *engine, uint32_t chat, uint32_t blocks);
 

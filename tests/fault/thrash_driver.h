@@ -1,4 +1,5 @@
-/* tests/fault/thrash_driver.h - the driver: a node, its workers, the faults, the last look. */
+/* tests/fault/thrash_driver.h - the driver: a node, its workers, the faults, and the final
+ * check. */
 #ifndef SL_THRASH_DRIVER_H
 #define SL_THRASH_DRIVER_H
 
@@ -10,7 +11,7 @@
 #define THRASH_TIMES_MAX 4096u
 #define THRASH_PATH      700u
 
-/* Whom a fault hits: an actor, or one of these. */
+/* The victim of a fault: an actor, or one of these. */
 enum thrash_victim {
     THRASH_VICTIM_CLIENT = THRASH_ACTORS,
     THRASH_VICTIM_ENGINE,
@@ -25,7 +26,7 @@ struct driver_options {
     bool keep, verbose, upgrades;
 };
 
-struct driver_stop { /* a process that is stopped now */
+struct driver_stop { /* a process that is stopped at present */
     int pidfd;
     struct thrash_worker *worker; /* NULL: an actor, or the supervisor */
     uint64_t since_ns, until_ns;
@@ -37,20 +38,21 @@ struct driver_times { /* of recoveries, for median and maximum */
 };
 
 struct driver_actor {
-    uint64_t hurt_ns; /* last time; 0: never */
+    uint64_t hurt_ns; /* time of the last fault; 0: never */
     uint64_t descriptors_max, anon_kib_max;
     uint64_t descriptors_first, descriptors_last, anon_kib_last;
-    uint64_t exits_odd; /* exits that nobody asked for */
+    uint64_t exits_odd; /* unexpected exits */
 };
 
 struct driver_upgrade {
     struct thrash_random random;
     char other_dir[THRASH_PATH + 16]; /* programs beside bin_dir */
-    bool there, over;                 /* the node runs those; no more are begun */
-    pid_t pid;                        /* 0: none is under way */
+    bool there, over;                 /* the node runs those programs; no more upgrades begin */
+    pid_t pid;                        /* 0: none is running */
     int code;                         /* of the last one; -1: killed */
     uint64_t since_ns, kill_ns, next_ns;
-    uint64_t done, cut, killed; /* that succeeded; that did not; of these: killed themselves */
+    uint64_t done, cut,
+        killed; /* upgrades that succeeded; that failed; of these, those that were killed */
 };
 
 struct driver {
@@ -71,7 +73,7 @@ struct driver {
     uint64_t tally[THRASH_VICTIM_COUNT][THRASH_ACTION_COUNT];
     uint64_t squeezes, long_stops;
     struct driver_upgrade upgrade;
-    struct driver_times whole[THRASH_VICTIM_COUNT]; /* kill to whole again */
+    struct driver_times whole[THRASH_VICTIM_COUNT]; /* kill to a working node */
     struct driver_times noticed;                    /* kill of a client to its release */
     uint64_t not_whole, hangs, crashes, leaks, leftovers;
     uint64_t sampled_ns;
@@ -85,42 +87,44 @@ struct driver {
 extern const char *const thrash_victim_names[THRASH_VICTIM_COUNT];
 
 /* ---- thrash_node.c ---- */
-/* Runs deploy/sluice-node with a command and the run's settings: its exit code, -1: did not run. */
+/* Runs deploy/sluice-node with a command and the run's settings. Returns its exit code; -1: it did
+ * not run. */
 int driver_node(const struct driver *driver, const char *command, bool with_settings);
-/* The same with words instead of the settings, in a process group of its own and not waited for:
- * its pid. */
+/* The same with these arguments instead of the settings, in a process group of its own, without
+ * waiting. Returns its pid. */
 pid_t driver_node_begin(const struct driver *driver, const char *command, const char *const *words,
                         uint32_t word_count);
-/* The pidfd of an actor or of the supervisor; -1: does not run. */
+/* The pidfd of an actor or of the supervisor; -1: it does not run. */
 int driver_pidfd(const struct driver *driver, const char *name, uint32_t *pid);
 bool driver_signal(int pidfd, int signal);
-/* One gauge or counter of an actor's page; 0: there is none. */
+/* One gauge or counter of an actor's page; 0 if it does not exist. */
 uint64_t driver_metric(const struct driver *driver, const char *actor, const char *metric);
 void driver_sample(struct driver *driver);
-/* Processes that carry the instance's name; each is noted when it is called `after the stop`. */
+/* The number of processes that carry the instance's name. note: report each as one that runs `after
+ * the stop`. */
 uint32_t driver_leftovers(const struct driver *driver, bool note);
-/* What the supervisor saw end without having been asked, and whatever was logged as an error. */
+/* Counts the unexpected exits that the supervisor logged, and all lines logged as errors. */
 void driver_read_logs(struct driver *driver);
 
 /* ---- thrash_workers.c ---- */
 void driver_workers_start(struct driver *driver);
-/* Collects those that ended, starts them anew, looks for calls that do not come back. */
+/* Collects workers that ended, restarts them, and looks for calls that do not return. */
 void driver_workers_tend(struct driver *driver);
-/* Waits until all have ended by themselves; kills and counts those that do not. */
+/* Waits until all workers have ended by themselves; kills and counts those that do not. */
 void driver_workers_end(struct driver *driver);
 struct thrash_worker *driver_worker(struct driver *driver, enum thrash_role role, uint32_t number,
                                     pid_t *pid);
 
 /* ---- thrash_faults.c ---- */
 void driver_faults(struct driver *driver);
-/* What goes on by itself while the driver waits; returns after 2 ms. */
+/* Does the driver's periodic work while it waits; returns after 2 ms. */
 void driver_tend(struct driver *driver);
 
 /* ---- thrash_upgrade.c ---- */
-/* False: there is no copy of the programs. */
+/* False: the programs could not be copied. */
 bool driver_upgrade_prepare(struct driver *driver);
 void driver_upgrade_tend(struct driver *driver);
-/* When all faults are over: one that has to succeed. */
+/* Runs one last upgrade after all faults. It has to succeed. */
 void driver_upgrade_end(struct driver *driver);
 
 /* ---- thrash_audit.c ---- */

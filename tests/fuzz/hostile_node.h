@@ -1,5 +1,5 @@
-/* tests/fuzz/hostile_node.h - arena and index of a node, for actors that read them: what a
- * registrar would have written, and what somebody wrote over it. */
+/* tests/fuzz/hostile_node.h - arena and index of a node for actors that read them: valid records as
+ * a registrar writes them, and random damage to them. */
 #ifndef HOSTILE_NODE_H
 #define HOSTILE_NODE_H
 
@@ -15,20 +15,22 @@
 struct hostile_node {
     struct sl_arena *arena;
     struct sl_index *index;
-    sl_ref refs[NODE_BLOCKS * NODE_RANKS]; /* parts; 0: gone */
+    sl_ref refs[NODE_BLOCKS * NODE_RANKS]; /* parts; 0: removed */
     uint64_t next_offset;
-    bool scribbled; /* the writer of the index would not survive what stands there now */
-    int device_fd;  /* memory of an engine */
+    bool scribbled; /* the index is damaged in a way that would end its writer */
+    int device_fd;  /* an engine's memory */
 };
-/* Blocks b0 .. b3 of two ranks and one pool; the last part of the last one is on disk alone. */
+/* Makes blocks b0 .. b3 of two ranks and one pool; the last part of the last block is only on
+ * disk. */
 void hostile_node_make(struct hostile_node *node, const char *shm_dir);
 void hostile_node_end(struct hostile_node *node);
-/* Entries go, move to disk, come back; claims appear; words of the index and the arena change. */
+/* Removes entries, moves them to disk and back, adds claims, and overwrites words of the index and
+ * the arena. */
 void hostile_node_change(struct hostile_node *node, struct hostile *hostile);
-/* A claim for `length` bytes, as granted to `writer`. Gives 0 when there is no room. */
+/* A claim for `length` bytes, as granted to `writer`. Returns 0 if no space is left. */
 sl_ref hostile_node_claim(struct hostile_node *node, enum sl_record_kind kind, const char *key,
                           uint64_t length, struct sl_extent *extent);
-/* An engine as it should be: one pool, one layer a rank, in memory of this process. */
+/* A valid engine: one pool, one layer a rank, in memory of this process. */
 void hostile_node_engine(const struct hostile_node *node, struct sl_body_engine_get_reply *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* tests/rdma/rdma_lend.c - see rdma_lend.h. The actors are whole but for their processes: the test
- * plays both coordinators, registrars and engines, carries the frames between the nodes, and gives
- * the turns, so that one side can be left standing. Bytes go from NIC to NIC. */
+/* tests/rdma/rdma_lend.c - see rdma_lend.h. The actors run as shipped, but without processes: the
+ * test plays both coordinators, registrars and engines, carries the frames between the nodes, and
+ * schedules the turns, so it can stop one side. Bytes move from NIC to NIC. */
 #include "tests/rdma/rdma_lend.h"
 
 #include "actors/transporter/handover/internal.h"
@@ -34,11 +34,11 @@ struct node {
     struct node *other;
     struct fake_env fake;
     struct transporter *self;
-    int fd; /* memory of its engine */
+    int fd; /* its engine's memory */
     unsigned char *memory;
 };
 
-/* Pools of each engine: PARTS blocks, which are the parts of a hand-over. */
+/* The pools of each engine: PARTS blocks, which are the parts of a hand-over. */
 static const struct {
     const char *name;
     uint64_t part_bytes, offset_bytes;
@@ -171,7 +171,7 @@ static void node_memory(struct node *node)
     fake_live(&node->fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
 }
 
-/* As the registrar knows the engine. */
+/* Answers as the registrar that knows the engine. */
 static void engine_answer(struct node *node, const struct sl_msg *msg)
 {
     struct sl_item_pool told[SL_COUNT(pools)] = {0};
@@ -260,7 +260,7 @@ static void node_close(struct node *node)
     close(node->fd);
 }
 
-/* One turn; waits a little for the NIC. */
+/* Runs one turn and waits a little for the NIC. */
 static void node_turn(struct node *node)
 {
     struct pollfd ready = {.fd = sl_fabric_fd(node->self->fabric), .events = POLLIN};
@@ -313,7 +313,7 @@ static bool landed(struct sl_msg *msg)
     return fake_take(&decode.fake, "coordinator", SL_MSG_LANDED, msg);
 }
 
-/* Gives its number. */
+/* Returns the request's number. */
 static uint64_t bring(uint32_t pool)
 {
     struct sl_item_spot spots[PARTS];
@@ -334,7 +334,7 @@ static uint64_t bring(uint32_t pool)
     return msg.seq;
 }
 
-/* Fresh bytes of prefill's for all parts, lent as one message. Gives its number. */
+/* Fills all parts of prefill with new bytes and lends them in one message. Returns its number. */
 static uint64_t lend(uint32_t pool)
 {
     struct sl_item_arrived pieces[PARTS];
@@ -411,7 +411,7 @@ static bool has_engine(const struct node *node)
 
 static void setup(enum sl_fabric_windows windows)
 {
-    (void)mkdir("/tmp", 0777); /* the guest has little */
+    (void)mkdir("/tmp", 0777); /* the virtual machine has few directories */
     (void)mkdir("/dev/shm", 0777);
     node_open(&decode, &prefill, "d", "rxe0", windows);
     node_open(&prefill, &decode, "p", "rxe1", windows);
@@ -424,7 +424,7 @@ static void teardown(void)
     node_close(&decode);
 }
 
-/* With windows, and on a device that has none. */
+/* With memory windows, and on a device without them. */
 static const enum sl_fabric_windows ways[] = {SL_FABRIC_WINDOWS_ANY, SL_FABRIC_WINDOWS_NEVER};
 
 START_TEST(what_is_lent_is_read)
@@ -442,8 +442,9 @@ static bool decode_has_begun(uint32_t pool)
     return *first != 0;
 }
 
-/* Whichever side ends it while decode's NIC reads: when that has been answered, the memory of that
- * side is used anew. Decode's does not change any more, and what prefill has then is never told. */
+/* Either side ends the hand-over while decode's NIC reads. Once its fence is answered, that side
+ * reuses its memory: decode's memory then no longer changes, and prefill's new bytes are never
+ * delivered. */
 START_TEST(nothing_is_read_after_an_end)
     {
         const uint32_t pool = 2;
@@ -476,7 +477,7 @@ START_TEST(nothing_is_read_after_an_end)
             const unsigned char *bytes = part_at(&decode, pool, i);
             ck_assert(bytes[0] == 0x5a && memcmp(bytes, bytes + 1, part_bytes - 1) == 0);
         }
-        hand_over(0); /* an error cost the queue pairs, not the nodes */
+        hand_over(0); /* the error broke the queue pairs, but the nodes recover */
         teardown();
     }
 END_TEST

@@ -1,5 +1,5 @@
-/* tests/rdma/rdma_lend.h - direct hand-over between two transporters over verbs, in one process:
- * the node of decode on rxe0, that of prefill on rxe1. */
+/* tests/rdma/rdma_lend.h - a direct hand-over between two transporters over verbs, in one process:
+ * decode's node on rxe0, prefill's on rxe1. */
 #ifndef SL_TESTS_RDMA_LEND_H
 #define SL_TESTS_RDMA_LEND_H
 

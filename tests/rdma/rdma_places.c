@@ -1,5 +1,6 @@
-/* tests/rdma/rdma_places.c - blocks that are read into the layers of a pool, and written from and
- * to them: a fabric on each of the guest's two devices, both in this process. */
+/* tests/rdma/rdma_places.c - transfers of blocks between contiguous memory and the layers of a
+ * pool, in both directions. One fabric on each of the virtual machine's two devices, both in this
+ * process. */
 #include "tests/rdma/rdma_places.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
@@ -9,12 +10,12 @@
 
 #define MEMORY (4 * SL_MIB)
 #define STRIDE (48 * SL_KIB)
-#define REGION (21 * STRIDE) /* of a limit of a MiB: whole blocks */
-#define LAYERS 40u           /* more than a work request gathers */
+#define REGION (21 * STRIDE) /* whole blocks, below a limit of 1 MiB */
+#define LAYERS 40u           /* more than one work request can gather */
 #define LAYER  20001u
-#define STEP   102400u /* some layers lie across the edge of a region */
+#define STEP   102400u /* some layers cross the end of a region */
 
-static struct fabric_end a, b; /* a asks, b owns */
+static struct fabric_end a, b; /* a requests, b owns the memory */
 static struct sl_fabric_options options_a, options_b;
 static struct sl_fabric_place ours[LAYERS], theirs[LAYERS];
 
@@ -97,7 +98,8 @@ static sl_err move(uint32_t key, uint64_t remote_offset, const struct sl_digest 
 
 static unsigned char linear[LAYERS * LAYER], image[MEMORY];
 
-/* What lies at the places; and the image of a memory with the linear bytes at them. */
+/* gather fills `linear` from the places; image_make fills `image` with the memory that has `linear`
+ * at them. */
 static void gather(const unsigned char *bytes, const struct sl_fabric_place *places)
 {
     for (uint32_t i = 0; i < LAYERS; i++) {
@@ -117,15 +119,16 @@ START_TEST(a_block_is_read_into_the_layers_of_a_pool)
     {
         uint32_t key = 0;
         join();
-        ck_assert_uint_gt(a.fabric->rails[0]->spans_max, 1); /* else nothing is gathered */
+        ck_assert_uint_gt(a.fabric->rails[0]->spans_max, 1); /* otherwise nothing is gathered */
         ck_assert_uint_lt(a.fabric->rails[0]->spans_max, LAYERS);
-        if (_i > 0) { /* as with a device that gathers less */
+        if (_i > 0) { /* like a device that gathers less */
             a.fabric->rails[0]->spans_max = (uint32_t)_i;
         }
         pattern_fill(a.bytes, MEMORY, 1);
         pattern_fill(b.bytes, MEMORY, 2);
         pair_grant(&b, &a, 0, MEMORY, &key);
-        memcpy(linear, b.bytes + REGION - 5000, sizeof(linear)); /* over an edge there, too */
+        memcpy(linear, b.bytes + REGION - 5000,
+               sizeof(linear)); /* also across a region's end there */
         image_make(a.bytes, ours);
         struct sl_digest right = sl_digest_of(linear, sizeof(linear)), wrong = right;
         wrong.high ^= 1;
@@ -141,7 +144,7 @@ END_TEST
 
 static const enum sl_fabric_windows ways[] = {SL_FABRIC_WINDOWS_ANY, SL_FABRIC_WINDOWS_NEVER};
 
-/* Of memory that is unread: by a ticket, while it lasts. */
+/* Memory that peers may not read is readable by a ticket while the ticket lasts. */
 START_TEST(layers_are_read_from_layers_while_their_ticket_lasts)
     {
         uint32_t key = 0, grant = 0;
@@ -164,13 +167,13 @@ START_TEST(layers_are_read_from_layers_while_their_ticket_lasts)
         memset(b.bytes, 0x33, MEMORY);
         ck_assert_int_eq(move(key, 0, NULL), SL_ERR_PERMISSION);
         ck_assert_mem_eq(a.bytes, image, MEMORY);
-        PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP); /* the error cost the queue pairs */
+        PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP); /* the error broke the queue pairs */
         ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_OK);
     }
 END_TEST
 
-/* More ranges than are bound or registered at once are, in slices, again and again; nothing stays.
- */
+/* More ranges than can be bound or registered at once are granted in slices, repeatedly; none
+ * remains. */
 START_TEST(tickets_of_many_places_come_and_go)
     {
         enum { MANY = 160, SMALL = 64 };

@@ -1,4 +1,4 @@
-/* tests/rdma/rdma_places.h - pieces and grants at many places, by verbs. */
+/* tests/rdma/rdma_places.h - verbs transfers in many pieces, under grants with many ranges. */
 #ifndef SL_TESTS_RDMA_PLACES_H
 #define SL_TESTS_RDMA_PLACES_H
 

@@ -1,5 +1,5 @@
-/* tests/rdma/rdma_rails.c - both devices of the guest as rails of one fabric; `auto` on its sysfs.
- */
+/* tests/rdma/rdma_rails.c - both devices of the virtual machine as rails of one fabric, and fabric
+ * `auto` on its sysfs. */
 #include "tests/rdma/rdma_rails.h"
 #include "runtime/net/fabric/core/tables.h"
 #include "runtime/net/nics/nics.h"
@@ -77,7 +77,7 @@ static sl_err move_all(uint32_t key)
     return end.dones[before % END_DONES_MAX].code;
 }
 
-/* The other way round: each rail has the cable between the devices. */
+/* Each rail uses the cable between the devices. */
 START_TEST(both_devices_carry)
     {
         theirs.fabric.nic = "rxe1,rxe0";
@@ -93,7 +93,7 @@ START_TEST(both_devices_carry)
     }
 END_TEST
 
-/* Each device speaks to itself, so a link that is down takes one rail alone. */
+/* Each device is connected to itself, so taking a link down stops only one rail. */
 START_TEST(one_device_down_and_up_costs_its_share)
     {
         join();

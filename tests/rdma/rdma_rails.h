@@ -1,4 +1,4 @@
-/* tests/rdma/rdma_rails.h - several RDMA devices as one fabric, and what sysfs shows of them. */
+/* tests/rdma/rdma_rails.h - several RDMA devices as one fabric, and their entries in sysfs. */
 #ifndef SL_TESTS_RDMA_RAILS_H
 #define SL_TESTS_RDMA_RAILS_H
 

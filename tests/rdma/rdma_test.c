@@ -1,6 +1,6 @@
-/* tests/rdma/rdma_test.c - the verbs fabric on two RDMA devices with a cable between them, as
- * verbs-vm's guest has them: rxe0 (10.0.0.1) is ours, rxe1 (10.0.0.2, on eth1) the remote
- * process's. Figures are printed beside those of ib_read_bw and never asserted. */
+/* tests/rdma/rdma_test.c - the verbs fabric on two RDMA devices joined by a cable, in the virtual
+ * machine of verbs-vm: rxe0 (10.0.0.1) is ours, rxe1 (10.0.0.2, on eth1) is the remote process's.
+ * Prints figures beside those of ib_read_bw and asserts none of them. */
 #include "tests/rdma/rdma_lend.h"
 #include "tests/rdma/rdma_places.h"
 #include "tests/rdma/rdma_rails.h"
@@ -100,7 +100,7 @@ END_TEST
 
 /* ---- registration ---- */
 
-/* Memory regions that the kernel counts for the device. */
+/* The number of memory regions that the kernel counts for the device. */
 static int regions_of(const char *device)
 {
     char line[256];
@@ -117,9 +117,9 @@ static int regions_of(const char *device)
     return count;
 }
 
-#define REGION  (64 * SL_MIB) /* the seam: not clamped to the range of MC_MAX_MR_SIZE */
+#define REGION  (64 * SL_MIB) /* not clamped to the range of MC_MAX_MR_SIZE */
 #define REGIONS 4u
-#define STRIDE  (48 * SL_KIB) /* of a pool's blocks: no divisor of the region */
+#define STRIDE  (48 * SL_KIB) /* of a pool's blocks; does not divide the region */
 
 START_TEST(a_registration_that_fails_at_region_k_leaves_nothing)
     {
@@ -186,7 +186,7 @@ START_TEST(bytes_arrive_over_region_edges)
     }
 END_TEST
 
-/* What is read into it needs no right of a peer's. */
+/* Reading into it requires no access right of a peer. */
 START_TEST(memory_that_nobody_reads_reads)
     {
         ours.region_bytes_max = theirs.fabric.region_bytes_max = SL_MIB;
@@ -250,7 +250,7 @@ START_TEST(an_ended_ticket_is_not_read)
         ck_assert_int_eq(move(key, 4096, 4096), SL_ERR_PERMISSION);
         ck_assert(remote_is_set(&remote, &end, 0x33));
         ck_assert(ours_is_set(0x99, 0, SL_MIB));
-        REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP); /* the error cost the queue pairs */
+        REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP); /* the error broke the queue pairs */
     }
 END_TEST
 
@@ -265,7 +265,7 @@ START_TEST(a_ticket_reaches_no_further_than_its_range)
         memset(end.bytes, 0x99, SL_MIB);
         ck_assert_int_eq(remote_grant(&remote, &end, 0, 4096), SL_OK);
         memcpy(key_bytes, remote.key, remote.key_bytes);
-        key_bytes[16 + 8 + 1] = 0x20; /* it says 8192 bytes now */
+        key_bytes[16 + 8 + 1] = 0x20; /* changes the length to 8192 bytes */
         ck_assert_int_eq(
             sl_fabric_key_open(end.fabric, end.peer, key_bytes, remote.key_bytes, &key, NULL),
             SL_OK);
@@ -276,9 +276,8 @@ START_TEST(a_ticket_reaches_no_further_than_its_range)
     }
 END_TEST
 
-/* The remote is stopped while its NIC still has reads to do; its ticket ends under it. On a busy
- * machine all may be read before it is stopped: then there is nothing to see, and another ticket is
- * tried. */
+/* Stops the remote while its NIC still has reads to do; its ticket then ends. On a busy machine all
+ * reads may finish before the stop: then the test tries again with another ticket. */
 #define LATE_READS       30u
 #define LATE_TICKETS_MAX 20u
 START_TEST(a_late_read_gets_nothing_new)
@@ -377,7 +376,7 @@ static double move_speed(uint32_t key, uint64_t length, uint64_t total)
         .peer = end.peer, .pieces = pieces, .piece_count = count, .deadline_ns = soon()};
     uint64_t start_ns = 0;
     uint32_t before = 0;
-    do { /* on a busy machine an emulated responder may be away until the link goes */
+    do { /* on a busy machine an emulated responder may stall until the link fails */
         REMOTE_UNTIL(&remote, &end, end.link == SL_FABRIC_UP);
         before = end.done_count;
         start_ns = sl_clock_monotonic_ns();
@@ -390,7 +389,7 @@ static double move_speed(uint32_t key, uint64_t length, uint64_t total)
            ((double)(sl_clock_monotonic_ns() - start_ns) / 1e9); /* MB/s */
 }
 
-/* Of three: the machine has other work too. */
+/* The best of three: the machine runs other work too. */
 static double best_read_speed(uint32_t key)
 {
     double best = 0;
@@ -447,16 +446,17 @@ START_TEST(figures)
             {64 * SL_KIB, 16 * SL_MIB},
             {SL_MIB, 32 * SL_MIB},
         };
-        /* Nobody dies here, and an emulated responder may be away for long on a busy machine. */
+        /* No process dies here, and an emulated responder may stall for long on a busy machine. */
         ours.stall_ns = theirs.fabric.stall_ns = 30 * SL_NS_PER_S;
-        /* Pools of two engines, two blocks of a MiB in a region. */
+        /* Pools of two engines, two blocks of 1 MiB in a region. */
         ours.region_bytes_max = theirs.fabric.region_bytes_max = 5 * SL_MIB / 2;
         end.stride_bytes = theirs.stride_bytes = SL_MIB;
         join(MEMORY);
         uint32_t key = remote_key(&remote, &end, 0, MEMORY);
         for (size_t i = 0; i < SL_COUNT(rows); i++) {
             double ours_mb[ROUNDS], tool_mb[ROUNDS], ratios[ROUNDS];
-            for (int round = 0; round < ROUNDS; round++) { /* in turns: other work comes and goes */
+            for (int round = 0; round < ROUNDS;
+                 round++) { /* alternating, since the machine's other load varies */
                 for (int turn = 0; turn < 2; turn++) {
                     if (turn == round % 2) {
                         ours_mb[round] = move_speed(key, rows[i].length, rows[i].total);
@@ -480,7 +480,7 @@ START_TEST(figures)
     }
 END_TEST
 
-/* How long nothing else is done while one region is registered, and while it is given up. */
+/* Measures how long registering a region, and dropping it, blocks the thread. */
 START_TEST(a_region_takes)
     {
         static const uint64_t lengths[] = {64 * SL_MIB, 256 * SL_MIB, 512 * SL_MIB};

@@ -1,8 +1,9 @@
 /* tests/sim/sim_handover.h - simulated prefill and decode engines that hand requests over, through
- * storage and directly, by layers and whole, and the oracle that knows what decode must find.
+ * storage and directly, by layers and whole, and the oracle that knows which blocks decode must
+ * find.
  *
- * Engines of different hosts speak to each other through the table of requests, at once and without
- * loss: what their nodes carry comes late, twice, or not at all. */
+ * Engines of different hosts communicate through the table of requests, at once and without loss.
+ * Messages that their nodes carry may be late, duplicated or lost. */
 #ifndef SL_TEST_SIM_HANDOVER_H
 #define SL_TEST_SIM_HANDOVER_H
 
@@ -11,12 +12,12 @@
 #define HANDOVER_HOSTS       3u
 #define HANDOVER_RANKS       2u
 #define HANDOVER_BLOCKS      6u /* of a request, at most */
-#define HANDOVER_SHARED      2u /* first blocks that several requests have in common */
+#define HANDOVER_SHARED      2u /* first blocks that several requests share */
 #define HANDOVER_TICKET_MAX  128u
 #define HANDOVER_DEVICE_MAX  12u
 #define HANDOVER_LAYERS      3u
 #define HANDOVER_LANES       (HANDOVER_RANKS * HANDOVER_LAYERS)
-#define HANDOVER_PIECE_BYTES 1000u /* of a rank, of a layer */
+#define HANDOVER_PIECE_BYTES 1000u /* of one layer of one rank */
 
 enum handover_word {
     HANDOVER_NONE,
@@ -25,7 +26,7 @@ enum handover_word {
     HANDOVER_FIRST_TOKEN,
     HANDOVER_FAILED
 };
-struct handover_request { /* of a host's decode engine; one at a time */
+struct handover_request { /* one request at a time for each decode engine of a host */
     uint64_t id;          /* 0: none */
     enum handover_word word;
     uint32_t prefill, number, tokens, blocks;
@@ -42,11 +43,11 @@ struct handover_side {
 };
 struct handovers {
     uint32_t hosts;
-    bool calm;            /* nothing is ever disturbed: all of them succeed */
-    bool late;            /* answers at the end of an op may come after it */
-    bool quiet;           /* engines begin nothing any more */
-    uint32_t ends_one_of; /* one op of so many is overtaken by the end of its engine; 0: none */
-    const uint64_t *disturbed_ns; /* of each host: excuses an op without an answer there */
+    bool calm;                    /* nothing is disturbed: all of them succeed */
+    bool late;                    /* answers at the end of an op may come after it */
+    bool quiet;                   /* engines begin no new requests */
+    uint32_t ends_one_of;         /* one in ends_one_of ops runs while its engine ends; 0: none */
+    const uint64_t *disturbed_ns; /* of each host: excuses ops there without an answer */
     uint64_t calm_from_ns;
     struct handover_request requests[HANDOVER_HOSTS];
     struct handover_side sides[HANDOVER_HOSTS][2];

@@ -1,10 +1,10 @@
 /* tests/sim/sim_objects.h - clients of the object API (libsluice as shipped), and the oracle that
- * knows what they must find.
+ * knows which values they must find.
  *
  * Every value that is ever put has a number of its own, the version, which its bytes carry. A
- * client has keys that it alone puts and removes, so what they hold is known exactly; others only
- * read them. The shared keys are put by all and removed by nobody: whatever is seen there once
- * stays. Contested keys (sim_contest.h) are put, replaced, removed and read by all. */
+ * client has own keys, which no other client puts or removes, so their state is known exactly;
+ * other clients only read them. Shared keys are put by all and removed by none: once found, they
+ * remain. Contested keys (sim_contest.h) are put, replaced, removed and read by all. */
 #ifndef SL_TEST_SIM_OBJECTS_H
 #define SL_TEST_SIM_OBJECTS_H
 
@@ -12,7 +12,7 @@
 #include "tests/sim/sim_contest.h"
 
 #define OBJECTS_SLOTS    3u /* clients at a time */
-#define OBJECTS_OWN      6u /* keys of one */
+#define OBJECTS_OWN      6u /* own keys of one client */
 #define OBJECTS_SHARED   10u
 #define OBJECTS_KEYS     (OBJECTS_SLOTS * OBJECTS_OWN + OBJECTS_SHARED)
 #define OBJECTS_VERSIONS 16384u
@@ -20,19 +20,19 @@
 enum object_state { OBJECT_ABSENT, OBJECT_PRESENT, OBJECT_UNKNOWN };
 struct object {
     enum object_state state;
-    uint32_t version; /* PRESENT: this one; 0: one of those that are not dead */
+    uint32_t version; /* PRESENT: this one; 0: any that is not dead */
     uint64_t since_ns;
     bool durable;
-    bool open; /* a replacement that had no answer may still come */
+    bool open; /* a replacement without an answer may still take effect */
 };
 struct version {
     uint32_t key;
-    uint64_t dead_ns; /* from then on nobody may find it; SL_NEVER_NS: alive, or in doubt */
+    uint64_t dead_ns; /* must not be found from then on; SL_NEVER_NS: alive, or in doubt */
 };
-/* What a look-up was told: until then nobody may miss the key. */
+/* The lease that a look-up reported: the key must be found until it ends. */
 struct leased {
     uint64_t since_ns, end_ns;
-    uint64_t forced_ns; /* until then a removal that heeds nothing may be at it */
+    uint64_t forced_ns; /* until then a removal that ignores leases may be in progress */
 };
 struct objects;
 struct objects_slot {
@@ -43,15 +43,15 @@ struct objects {
     struct sim *sim;
     bool nothing_is_lost; /* memory or disk for everything */
     bool disk;
-    bool strict;  /* nothing is short either: no error is excused but by trouble */
+    bool strict;  /* no resource is short either: only disturbances excuse errors */
     bool quiet;   /* clients end */
-    bool warming; /* after a power cut the disk has not said yet what it holds: misses are fine, and
-                   * what is put meanwhile may win */
+    bool warming; /* after a power cut the disk has not yet reported its values: misses are allowed,
+                     and its values may win over a put */
     bool hostile_to_blocks; /* they remove engines' blocks too */
-    bool leases;            /* clients lease what they find */
-    bool uncontested;       /* nobody calls for contested keys */
+    bool leases;            /* clients lease the values they find */
+    bool uncontested;       /* no client uses contested keys */
     bool verified;
-    void (*flushed)(void *context, uint64_t before_ns); /* the engines' oracle listens, or NULL */
+    void (*flushed)(void *context, uint64_t before_ns); /* notifies the engines' oracle, or NULL */
     void *context;
     struct objects_slot slots[OBJECTS_SLOTS];
     struct object keys[OBJECTS_KEYS];
@@ -66,7 +66,7 @@ struct objects {
 
 void objects_init(struct objects *objects, struct sim *sim);
 void objects_client(void *slot);      /* a program: works until all are quiet */
-void objects_verifier(void *objects); /* a program: looks every key up, then sets `verified` */
+void objects_verifier(void *objects); /* a program: looks up every key, then sets `verified` */
 void objects_remover(void *objects);  /* a program: removes all, then sets `verified` */
 void objects_power_cut(struct objects *objects);
 

@@ -1,5 +1,5 @@
-/* tests/sim/sim_redis_internal.h - what the server's two files share: its store, and its streams.
- */
+/* tests/sim/sim_redis_internal.h - declarations shared by the server's two files: its store and its
+ * streams. */
 #ifndef SL_TEST_SIM_REDIS_INTERNAL_H
 #define SL_TEST_SIM_REDIS_INTERNAL_H
 
@@ -18,7 +18,7 @@ struct redis_entry {
     char key[REDIS_NAME_BYTES];
     enum redis_kind kind;
     uint64_t expires_ns;
-    struct redis_field *fields; /* a text is the value of one without a name */
+    struct redis_field *fields; /* a plain text is the value of a field without a name */
     uint32_t count;
 };
 struct redis_store {
@@ -27,21 +27,22 @@ struct redis_store {
 };
 void redis_store_free(struct redis_store *store);
 void redis_store_copy(struct redis_store *to, const struct redis_store *from);
-/* NULL: none, or it has expired. */
+/* NULL: no such entry, or it has expired. */
 struct redis_entry *redis_entry_find(struct redis_store *store, const char *key, uint64_t now_ns);
 const struct redis_field *redis_field_find(const struct redis_entry *entry, const char *name);
 
-/* A command of words, and where its answer goes. */
+/* A command as its arguments, and the buffer for its answer. */
 struct redis_command {
     const char *words[REDIS_WORDS_MAX];
     uint32_t count;
     uint64_t now_ns;
 };
 struct redis_answer {
-    char *at; /* owned, as it grows */
+    char *at; /* owned, grows */
     size_t length, capacity;
 };
-/* True: a text stands where there was none. A script becomes the command that it comes to. */
+/* True: a text was set where none existed. A script is replaced by the command that it results
+ * in. */
 bool redis_command_run(struct redis_store *store, struct redis_command *command,
                        struct redis_answer *answer);
 

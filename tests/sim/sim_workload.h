@@ -1,5 +1,5 @@
 /* tests/sim/sim_workload.h - simulated engines that store and load chains of blocks, and the oracle
- * that knows what they must find. */
+ * that knows which blocks they must find. */
 #ifndef SL_TEST_SIM_WORKLOAD_H
 #define SL_TEST_SIM_WORKLOAD_H
 
@@ -7,7 +7,7 @@
 
 #define WORKLOAD_CHAINS 12u
 #define WORKLOAD_BLOCKS 12u /* of a chain */
-#define WORKLOAD_SHARED 4u  /* first blocks that several chains have in common */
+#define WORKLOAD_SHARED 4u  /* first blocks that several chains share */
 #define WORKLOAD_TRUNKS 2u
 #define WORKLOAD_IDS \
     (WORKLOAD_TRUNKS * WORKLOAD_SHARED + WORKLOAD_CHAINS * (WORKLOAD_BLOCKS - WORKLOAD_SHARED))
@@ -19,29 +19,30 @@ struct workload {
     uint64_t seed;
     uint64_t piece_bytes;  /* of a layer of the first pool */
     uint64_t pause_ns_max; /* between two ops of an engine; 0: 15 ms */
-    bool nothing_is_lost;  /* memory is ample: what was acknowledged must be found */
-    bool warming;   /* after a power cut the disk has not said yet what it holds: misses are fine */
-    bool quiet;     /* engines begin no more ops */
-    bool verifying; /* one engine loads chain after chain */
-    bool late; /* frames come late: what another host has may be missed once, not again and again */
-    bool straight;        /* loads go into the pools from other hosts, and may end before they do */
-    uint32_t ends_one_of; /* one op of so many is overtaken by the end of its engine; 0: none */
-    uint32_t store_of, store_at; /* only chains with this rest are stored here; 0: all are */
+    bool nothing_is_lost;  /* memory suffices: acknowledged blocks must be found */
+    bool warming;          /* after a power cut the disk has not yet reported its values */
+    bool quiet;            /* engines begin no new ops */
+    bool verifying;        /* one engine loads chain after chain */
+    bool late; /* frames are late: blocks of another host may be missed once, but not repeatedly */
+    bool straight; /* loads go straight from other hosts into pools and may end before that */
+    uint32_t ends_one_of;        /* one in ends_one_of ops runs while its engine ends; 0: none */
+    uint32_t store_of, store_at; /* only chains with this remainder are stored here; 0: all are */
     char verifier[32];           /* name of the one that verifies */
     const uint64_t
-        *disturbed_ns; /* when trouble excused failures last; NULL: any of the simulator's */
+        *disturbed_ns; /* when trouble last excused failures; NULL: use the simulator's record */
     bool acknowledged[WORKLOAD_IDS];
     uint64_t acknowledged_ns[WORKLOAD_IDS];
     bool durable[WORKLOAD_IDS];
     uint32_t verify_next, verify_tries;
-    /* what happened */
+    /* results */
     uint64_t loads, stores, blocks_loaded, blocks_remote, blocks_stored, blocks_existed, failed,
         unanswered, cancelled, verified, waited_for_fence, ended;
     uint64_t longest_wait_ns;
     uint64_t layers_told, stored_by_layers;
 };
 
-/* A flush says that what was acknowledged before is durable; a power cut leaves that alone. */
+/* After a flush, what was acknowledged before before_ns is durable: only that survives a power
+ * cut. */
 void workload_flushed(void *workload, uint64_t before_ns);
 void workload_power_cut(struct workload *workload);
 extern const struct sl_actor workload_engine; /* a client; its context is the struct workload */

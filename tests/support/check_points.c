@@ -1,15 +1,14 @@
-/* tests/support/check_points.c - Check's note of where a test is, for a fraction of its price.
+/* tests/support/check_points.c - makes Check's record of a test's position cheap.
  *
- * Each assertion that holds tells Check so, by a write to a file: 5 us, which in loops was half of
- * the time of all unit suites. What is told serves a report of a crash or a hang alone ("after this
- * point"): an assertion that fails names its own line. So a place is told when a test comes to it
- * first, and every so often afterwards. Programs of sl_test have it (--wrap). */
+ * Check writes each passed assertion to a file: 5 us, which in loops was half of the time of all
+ * unit suites. The record only serves the report of a crash or a hang ("after this point"); a
+ * failed assertion names its own line. So a position is recorded when a test first reaches it, and
+ * every AGAIN calls. Programs of sl_test have it (--wrap). */
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define PLACES \
-    4096u /* by line: lines of two files that meet there are told more often than need be */
-#define AGAIN 1024u /* so many calls later, wherever they were */
+#define PLACES 4096u /* by line; lines of two files that share an entry are recorded more often */
+#define AGAIN  1024u /* calls between two records */
 
 void __real__mark_point(const char *file, int line);
 void __wrap__mark_point(const char *file, int line);

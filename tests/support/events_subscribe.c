@@ -12,9 +12,9 @@
 
 #define SEQUENCE_BYTES 8u
 #define MESSAGE_BYTES  (1024 * 1024)
-#define QUEUE          64                /* of these; the publisher keeps what does not fit */
-#define ANSWER_NS      SL_NS_PER_S       /* nothing of an answer came for so long: ask again */
-#define SILENT_NS      (3 * SL_NS_PER_S) /* nobody is there */
+#define QUEUE          64 /* messages of each socket; the publisher keeps those that do not fit */
+#define ANSWER_NS      SL_NS_PER_S       /* without a part of the answer for this long: ask again */
+#define SILENT_NS      (3 * SL_NS_PER_S) /* the publisher is not running */
 #define ROUND          512u
 #define TWICE_MAX      (UINT64_C(1) << 20) /* messages: more than all queues have */
 
@@ -127,7 +127,7 @@ sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequ
         const msgpack_object *parts = unpacked.data.via.array.ptr;
         good =
             (parts[0].type == MSGPACK_OBJECT_FLOAT64 || parts[0].type == MSGPACK_OBJECT_FLOAT32) &&
-            parts[0].via.f64 >= 0 && parts[0].via.f64 < 1e12 && /* no NaN either */
+            parts[0].via.f64 >= 0 && parts[0].via.f64 < 1e12 && /* excludes NaN */
             parts[1].type == MSGPACK_OBJECT_ARRAY;
         out->time_s = good ? parts[0].via.f64 : 0;
         out->event_count = good ? parts[1].via.array.size : 0;
@@ -148,8 +148,8 @@ sl_err ev_message_decode(const void *payload, size_t length_bytes, uint64_t sequ
 struct ev_subscriber {
     void *context, *live, *replay;
     char *replay_address;
-    bool asking;       /* an answer is on its way: what comes live waits */
-    uint64_t asked_ns; /* or when something of the answer came last */
+    bool asking;       /* an answer is in progress: live messages wait */
+    uint64_t asked_ns; /* or when a part of the answer last arrived */
     uint64_t silent_since_ns;
     struct ev_subscriber_stats stats;
 };
@@ -177,7 +177,7 @@ static sl_err socket_open(const struct ev_subscriber *self, int type, const char
 static void ask(struct ev_subscriber *self, uint64_t from)
 {
     uint8_t bytes[SEQUENCE_BYTES];
-    if (self->asking) { /* what is left of the answer before it must not be taken for this one's */
+    if (self->asking) { /* the rest of an earlier answer must not be taken for this one's */
         (void)zmq_close(self->replay);
         (void)socket_open(self, ZMQ_DEALER, self->replay_address, &self->replay, NULL);
     }
@@ -235,7 +235,8 @@ void ev_subscriber_close(struct ev_subscriber **subscriber)
     *subscriber = NULL;
 }
 
-/* The last frame and the one before it: a payload and its sequence. False: nothing is there. */
+/* Reads the last frame and the one before it: a payload and its sequence. False: no message
+ * waits. */
 static bool take(void *socket, zmq_msg_t *payload, uint64_t *sequence, bool *good)
 {
     uint8_t number[SEQUENCE_BYTES];
@@ -288,7 +289,7 @@ static sl_err answers_take(struct ev_subscriber *self, ev_heard_fn fn, void *con
         if (!good) {
             err = sl_fail(why, SL_ERR_PROTOCOL, "an answer has other frames");
         } else if (!self->asking) {
-            /* late, of a request that was given up */
+            /* a late end, of a request that was given up */
         } else if (sequence == EV_END_SEQUENCE) {
             self->asking = false;
             self->stats.exact = true;
@@ -300,8 +301,9 @@ static sl_err answers_take(struct ev_subscriber *self, ev_heard_fn fn, void *con
     return err;
 }
 
-/* Of a publisher whose clock was set back: its sequences, which begin with microseconds, are lower
- * than those of the life before. What came live and in an answer, too, is not so far behind. */
+/* Whether the publisher restarted with its clock set back: its sequences, which begin with
+ * microseconds, are then lower than before. A message that was received both live and in an answer
+ * is at most TWICE_MAX behind. */
 static bool is_other_life(const struct ev_subscriber *self, uint64_t sequence)
 {
     return sequence + TWICE_MAX < self->stats.sequence;
@@ -324,7 +326,7 @@ static sl_err live_take(struct ev_subscriber *self, ev_heard_fn fn, void *contex
             err = sl_fail(why, SL_ERR_PROTOCOL, "a message has other frames");
         } else if (sequence > next) {
             self->stats.gaps++;
-            ask(self, next); /* this message is in the answer, too */
+            ask(self, next); /* the answer includes this message */
         } else if (sequence == next) {
             err = tell(self, &payload, sequence, fn, context, why);
         } else if (is_other_life(self, sequence)) {
@@ -341,7 +343,7 @@ sl_err ev_subscriber_step(struct ev_subscriber *subscriber, uint64_t wait_ns, ev
 {
     zmq_pollitem_t items[] = {{.socket = subscriber->replay, .events = ZMQ_POLLIN},
                               {.socket = subscriber->live, .events = ZMQ_POLLIN}};
-    int count = subscriber->asking ? 1 : 2; /* what is live waits for the answer */
+    int count = subscriber->asking ? 1 : 2; /* live messages wait for the answer */
     (void)zmq_poll(items, count, (long)(wait_ns / SL_NS_PER_MS));
     sl_err err = answers_take(subscriber, fn, context, why);
     if (err == SL_OK && !subscriber->asking) {
@@ -352,7 +354,7 @@ sl_err ev_subscriber_step(struct ev_subscriber *subscriber, uint64_t wait_ns, ev
         return sl_fail(why, SL_ERR_UNREACHABLE, "the publisher says nothing");
     }
     if (err == SL_OK && subscriber->asking && now_ns - subscriber->asked_ns > ANSWER_NS) {
-        ask(subscriber, 0); /* of an answer that broke off nobody knows what is missing */
+        ask(subscriber, 0); /* after a broken answer it is unknown what is missing */
     }
     return err;
 }

@@ -1,9 +1,10 @@
-/* tests/support/events_subscribe.h - a subscriber, for tests, that is exact: snapshot first, then
- * what happens.
+/* tests/support/events_subscribe.h - a subscriber for tests that stays in sync: it takes a snapshot
+ * first and then live events.
  *
- * It subscribes before it asks for the snapshot. What comes live with a sequence at or below that
- * of the snapshot is in it. A gap in the sequences, or another life, begins anew with a request for
- * what is missing: then nothing but the gap comes, or a snapshot when it is not kept. */
+ * It subscribes before it requests the snapshot, so a live event whose sequence is at or below the
+ * snapshot's is already included. After a gap in the sequences, or a restart of the publisher, it
+ * requests the missing events. The publisher replies with them, or with a snapshot if it no longer
+ * has them. */
 #ifndef SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
 #define SL_TESTS_SUPPORT_EVENTS_SUBSCRIBE_H
 
@@ -11,7 +12,7 @@
 
 #define EV_TEXT_BYTES 1100u
 
-/* An event as it came, of one block; of CLEARED the type alone. */
+/* An event about one block, as received; for CLEARED only the type. */
 struct ev_heard {
     enum ev_type type;
     uint64_t sequence;
@@ -20,7 +21,7 @@ struct ev_heard {
     bool has_parent;
     char medium[64], model[EV_TEXT_BYTES];
     uint32_t group_index; /* SL_BLOCK_NO_GROUP: none */
-    bool snapshot;        /* of an answer to a request */
+    bool snapshot;        /* from the answer to a request */
 };
 struct ev_message {
     double time_s;
@@ -38,13 +39,13 @@ struct ev_subscriber; /* opaque; one thread */
 sl_err ev_subscriber_open(const char *publish, const char *replay, struct ev_subscriber **out,
                           struct sl_error *why);
 void ev_subscriber_close(struct ev_subscriber **subscriber);
-/* Takes what has come, and waits for it so long; tells it in order. SL_OK also when nothing came.
- * Errors: SL_ERR_PROTOCOL (what came is no event), SL_ERR_UNREACHABLE (the publisher answers no
- * request for 3 s). */
+/* Waits up to wait_ns for messages and passes each to fn in order. SL_OK also when none arrived.
+ * Errors: SL_ERR_PROTOCOL (a message is no event), SL_ERR_UNREACHABLE (the publisher has not
+ * answered a request for 3 s). */
 sl_err ev_subscriber_step(struct ev_subscriber *subscriber, uint64_t wait_ns, ev_heard_fn fn,
                           void *context, struct sl_error *why);
 struct ev_subscriber_stats {
-    bool exact; /* a snapshot came, and all since */
+    bool exact; /* a snapshot and all events since have arrived */
     uint64_t sequence, gaps, messages;
 };
 void ev_subscriber_stats(const struct ev_subscriber *subscriber, struct ev_subscriber_stats *out);

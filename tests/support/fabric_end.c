@@ -279,7 +279,7 @@ const struct end_done *end_done_of(const struct fabric_end *end, uint64_t cookie
     return NULL;
 }
 
-/* ---- a guest ---- */
+/* ---- a peer played by the test ---- */
 
 struct sl_wire_address guest_address(const struct fabric_end *end)
 {

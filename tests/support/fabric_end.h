@@ -1,5 +1,5 @@
 /* tests/support/fabric_end.h - one end of a fabric under test: memory, one peer, and a record of
- * what was called back. Check assertions inside; for the thread of the test. */
+ * its callbacks. Check assertions inside; for the test's thread. */
 #ifndef SL_TESTS_FABRIC_END_H
 #define SL_TESTS_FABRIC_END_H
 
@@ -18,7 +18,7 @@ struct end_done {
 
 struct fabric_end {
     struct sl_fabric *fabric;
-    unsigned char *bytes; /* anonymous shared memory: a child of the test sees it */
+    unsigned char *bytes; /* anonymous shared memory, which a child of the test sees */
     uint64_t length_bytes;
     uint64_t
         stride_bytes; /* set before end_open: the memory is a pool of such blocks; 0: an arena */
@@ -33,40 +33,40 @@ struct fabric_end {
     struct end_done dones[END_DONES_MAX];
     uint32_t done_count;
     uint32_t grants_ended, grant_last, granted, grants_failed;
-    unsigned char key[SL_FABRIC_BLOB_MAX]; /* that granted() brought last */
+    unsigned char key[SL_FABRIC_BLOB_MAX]; /* from the last granted() callback */
     uint32_t key_bytes;
-    struct sl_error grant_why; /* of the last that failed */
+    struct sl_error grant_why; /* of the last grant that failed */
     unsigned char address[SL_FABRIC_BLOB_MAX];
-    uint32_t address_bytes; /* 0: nothing to deliver */
+    uint32_t address_bytes; /* 0: no address to deliver */
 };
 
-/* Fills options with events that write into end; then change what the test is about. */
+/* Fills options with events that write into end; the test then changes the options it needs. */
 void end_options(struct fabric_end *end, struct sl_fabric_options *options, const char *kind);
-/* SL_ERR_UNSUPPORTED is handed on, other errors fail the test. length_bytes > 0: maps and registers
- * memory of that size, chunks of chunk_bytes (0: one). */
+/* Returns SL_ERR_UNSUPPORTED; other errors fail the test. length_bytes > 0: maps and registers
+ * memory of that size, in chunks of chunk_bytes (0: one chunk). */
 sl_err end_open(struct fabric_end *end, const struct sl_fabric_options *options,
                 uint64_t length_bytes, uint64_t chunk_bytes, struct sl_error *why);
 void end_close(struct fabric_end *end);
-/* One step; waits at most wait_ms for something to do. */
+/* Runs one step; waits at most wait_ms for work. */
 void end_step(struct fabric_end *end, int wait_ms);
-/* Both ends of a pair in one process; addresses are carried over. */
+/* Runs both ends of a pair in one process and passes their addresses to each other. */
 void pair_step(struct fabric_end *a, struct fabric_end *b);
 uint64_t end_now(const struct fabric_end *end);
 
-/* What a peer of the end knows. */
+/* The end's address, as a peer knows it. */
 struct sl_wire_address guest_address(const struct fabric_end *end);
-/* As one record. */
+/* Sends the bytes as one record. */
 void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t length_bytes);
-/* Receives so many bytes, turning the end; fails the test after 30 s, or when the connection ends.
- */
+/* Receives length_bytes while it runs the end; fails the test after 30 s, or when the connection
+ * ends. */
 void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
-/* The handshake of a peer, and a HELLO that wants answers in the clear and gets one.
- * sl_records_fini follows. */
+/* Runs the handshake of a peer, with a HELLO that asks for plaintext answers and gets one. Call
+ * sl_records_fini afterwards. */
 void guest_greet(struct fabric_end *end, int fd, struct sl_records *sealer);
-/* No more than the handshake: then HELLO is to come. */
+/* Runs only the handshake: the peer has yet to send HELLO. */
 void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer);
 
-/* Turns the pair until `condition`; fails the test after 60 s of real time. */
+/* Runs the pair until `condition`; fails the test after 60 s of real time. */
 #define PAIR_UNTIL(a, b, condition)                                                            \
     do {                                                                                       \
         uint64_t pair_end_ns = sl_clock_monotonic_ns() + 60 * SL_NS_PER_S;                     \
@@ -76,21 +76,21 @@ void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer);
         }                                                                                      \
     } while (0)
 
-/* The memory goes, region after region; what the first step says. */
+/* Drops the memory region by region; returns the result of the first step. */
 sl_err fabric_memory_drop(struct sl_fabric *fabric, uint32_t memory);
 
-/* Bytes that tell their place and their round. */
+/* Fills memory with bytes that depend on their offset and on the seed. */
 void pattern_fill(unsigned char *at, uint64_t length_bytes, uint64_t seed);
 bool pattern_is(const unsigned char *at, uint64_t length_bytes, uint64_t seed);
 
-/* A grant, when its key is there: in owner->key. */
+/* Waits for a grant's key, which is then in owner->key. */
 uint32_t end_grant(struct fabric_end *owner, const struct sl_fabric_grant *want);
-/* The next key that comes to the owner, opened at the other end. */
+/* Waits for the owner's next key and opens it at the other end. */
 uint32_t pair_key(struct fabric_end *owner, struct fabric_end *user);
-/* One grant of owner for the other end, opened there: *key is the other end's. */
+/* Makes a grant of `owner` for the other end and opens it there: *key is the other end's. */
 uint32_t pair_grant(struct fabric_end *owner, struct fabric_end *user, uint64_t offset_bytes,
                     uint64_t length_bytes, uint32_t *key);
-/* Posts one piece with the deadline; the offset is the same on both sides. */
+/* Posts one piece with the deadline; its offset is the same on both sides. */
 sl_err end_post(struct fabric_end *end, uint32_t key, uint64_t offset_bytes, uint64_t length_bytes,
                 uint64_t cookie, uint64_t deadline_ns);
 /* NULL: not done. */

@@ -47,7 +47,7 @@ struct message {
 static void say(int control, const struct message *message)
 {
     ssize_t sent = send(control, message, HEAD_BYTES + message->blob_bytes, MSG_NOSIGNAL);
-    (void)sent; /* the other end may be gone: its process is watched elsewhere */
+    (void)sent; /* the other end may have closed: its process is watched elsewhere */
 }
 
 static bool hear(int control, struct message *message)
@@ -367,7 +367,7 @@ sl_err remote_grant(struct remote *remote, struct fabric_end *end, uint64_t offs
 {
     static struct message message;
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 60 * SL_NS_PER_S;
-    do { /* its side of the link may be up a little later than ours */
+    do { /* its side of the link may be up slightly later than ours */
         message =
             (struct message){.said = SAID_GRANT, .offset = offset_bytes, .length = length_bytes};
         ask(remote, end, &message);

@@ -1,7 +1,7 @@
-/* tests/support/fake_cuda.c - see fake_cuda.h. With FAKE_CUDA_SHARED in the environment device
- * memory is shared memory, so that IPC handles work between processes. While the file that
- * FAKE_CUDA_STICKY_ONCE names is there, the next call takes it away and is an illegal address.
- * While the file that FAKE_CUDA_NOT_READY names is there, the system is not ready. */
+/* tests/support/fake_cuda.c - see fake_cuda.h. With FAKE_CUDA_SHARED in the environment, device
+ * memory is shared memory, so that IPC handles work between processes. FAKE_CUDA_STICKY_ONCE names
+ * a file: if it exists, the next call removes it and fails with an illegal address.
+ * FAKE_CUDA_NOT_READY names a file: while it exists, the system is not ready. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <fcntl.h>
@@ -235,7 +235,7 @@ sl_cu_result fake_context_retain(sl_cu_context *context, sl_cu_device device)
     TAKES();
     int mode = fake_setting("FAKE_CUDA_MODE", fake_state.compute_mode, 0);
     if (mode == SL_CU_MODE_PROHIBITED) {
-        return 999; /* so says the documentation of the call */
+        return 999; /* as documented for the call */
     }
     if (mode == SL_CU_MODE_EXCLUSIVE && fake_state.taken && fake_state.mps <= 0) {
         return SL_CU_UNAVAILABLE;
@@ -267,7 +267,7 @@ sl_cu_result fake_context_set(sl_cu_context context)
     return 0;
 }
 
-/* A context of ours is there or it is not: the stack remembers which. */
+/* One context of ours, present or not: the stack remembers which. */
 static _Thread_local bool pushed[16];
 static _Thread_local size_t pushed_count;
 
@@ -321,7 +321,7 @@ static unsigned long long attribute_of(const struct range *range, int attribute)
     }
 }
 
-/* Answers have the sizes that the real ones have: more would write over what stands behind. */
+/* Answers have the sizes of the real ones: a larger one would overwrite memory after the value. */
 static size_t attribute_bytes(int attribute)
 {
     switch (attribute) {

@@ -1,7 +1,7 @@
-/* tests/support/fake_cuda_capture.c - captures of graphs by the played driver, as cuda.h has it of
- * cuThreadExchangeStreamCaptureMode: a call that may be unsafe fails and spoils each capture that
- * forbids it. Which calls may be is the driver's secret but for examples; here all are that do not
- * merely enqueue or ask for what never changes. */
+/* tests/support/fake_cuda_capture.c - the fake driver's graph captures, as cuda.h describes them at
+ * cuThreadExchangeStreamCaptureMode: a call that may be unsafe fails and invalidates each capture
+ * that forbids it. CUDA documents only examples of such calls; here all calls are unsafe that do
+ * more than enqueue work or query constants. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <pthread.h>
@@ -111,7 +111,7 @@ sl_cu_result fake_capture_mode(int *mode)
     return 0;
 }
 
-/* ---- what engines call ---- */
+/* ---- calls that engines make ---- */
 
 EXPORT sl_cu_result fake_begin_capture(sl_cu_stream stream,
                                        int mode) __asm__("cuStreamBeginCapture_v2");

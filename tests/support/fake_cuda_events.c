@@ -1,5 +1,5 @@
-/* tests/support/fake_cuda_events.c - events of the played driver that other processes open: a page
- * of shared memory says how often they were recorded, and how often reached. */
+/* tests/support/fake_cuda_events.c - the fake driver's events that other processes open: a page of
+ * shared memory counts how often each was recorded and reached. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ static void page_drop(struct fake_event_page *page, bool imported)
     }
     if (imported) {
         (void)munmap(page, PAGE_BYTES);
-    } else { /* streams may reach it yet: the page stays */
+    } else { /* streams may still reach it: the page stays */
         page->destroyed = true;
         (void)close(page->fd);
     }
@@ -123,7 +123,7 @@ sl_cu_result fake_event_ipc_get(struct sl_cu_ipc *handle, sl_cu_event at)
     TAKES();
     const struct event *event = at;
     if (event->page == NULL || event->imported) {
-        return INVALID_HANDLE; /* not made for it */
+        return INVALID_HANDLE; /* not made for interprocess use */
     }
     const struct event_name name = {
         .magic = EVENT_MAGIC, .pid = (uint64_t)getpid(), .fd = event->page->fd};

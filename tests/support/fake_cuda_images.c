@@ -1,6 +1,6 @@
-/* tests/support/fake_cuda_images.c - images of kernels on the played driver: it takes what a driver
- * of its number takes. Machine code needs its ELF ABI and its architecture, PTX a version that is
- * not later than the driver (PTX ISA, "Release Notes"). */
+/* tests/support/fake_cuda_images.c - kernel images on the fake driver, which loads what a real
+ * driver of its number loads. Machine code needs the right ELF ABI and architecture, PTX a version
+ * no later than the driver's (PTX ISA, "Release Notes"). */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define FATBIN_PTX   1u
 #define FATBIN_CODE  2u
 #define CUDA_MACHINE 190u
-#define OSABI_OLD    0x33u /* of toolkits before 12.8 or so: the architecture stands elsewhere */
+#define OSABI_OLD    0x33u /* of toolkits before about 12.8: the architecture is stored elsewhere */
 #define ABI_NEW      8u    /* toolkit 13 */
 
 struct image {
@@ -90,7 +90,7 @@ static sl_cu_result code_check(const unsigned char *code)
                : SL_CU_NO_BINARY;
 }
 
-/* Machine code that fits; else PTX. */
+/* Looks for machine code that fits, else PTX. */
 static sl_cu_result fatbin_check(const unsigned char *image, size_t *length)
 {
     size_t at = number_at(image + 6, 2);

@@ -1,4 +1,4 @@
-/* tests/support/fake_cuda_internal.h - what the sources of the played driver share. */
+/* tests/support/fake_cuda_internal.h - declarations shared by the sources of the fake driver. */
 #ifndef FAKE_CUDA_INTERNAL_H
 #define FAKE_CUDA_INTERNAL_H
 
@@ -17,8 +17,8 @@ struct range {
     size_t length;
     int fd;
     unsigned opens;          /* of DEVICE_IPC */
-    unsigned long long id;   /* unlike that of any range before */
-    bool pooled;             /* of a stream-ordered pool */
+    unsigned long long id;   /* unlike that of any earlier range */
+    bool pooled;             /* from a stream-ordered pool */
     struct physical *memory; /* of MAPPED */
 };
 struct op {
@@ -26,42 +26,42 @@ struct op {
     uintptr_t to, from;
     size_t length;
     uint64_t workers;
-    struct sl_hash_job job; /* of a kernel; its swap alone of SWAP_* */
+    struct sl_hash_job job; /* a kernel's job; for SWAP_* only its swap is used */
 };
 struct stream {
-    struct stream *next; /* of those that live */
+    struct stream *next; /* links the streams that exist */
     struct op *ops;
     size_t count, capacity, begun;
-    uint64_t dropped; /* that were before the first of `ops` */
+    uint64_t dropped; /* operations before the first of `ops` */
 };
 struct event {
-    struct event *next;           /* of those that live */
+    struct event *next;           /* links the events that exist */
     struct stream *stream;        /* NULL: not recorded, or waited for */
-    uint64_t upto;                /* what of the stream was there then */
-    uint64_t queries;             /* since then */
-    struct fake_event_page *page; /* NULL: of this process alone */
+    uint64_t upto;                /* the stream's end when the event was recorded */
+    uint64_t queries;             /* since the record */
+    struct fake_event_page *page; /* NULL: only this process uses it */
     bool imported;
 };
 
 /* fake_cuda.c */
 extern struct fake_cuda fake_state;
-extern _Thread_local bool fake_current; /* a context is, in this thread */
-/* Of all that is here: recursive, held by every call. */
+extern _Thread_local bool fake_current; /* this thread has a current context */
+/* Guards all state here: recursive, held by every call. */
 void fake_lock(void);
 void fake_unlock(const int *unused);
-/* Counts the call and says how it fails, if it does. */
+/* Counts the call. Returns the error to inject, or success. */
 sl_cu_result fake_fails(const char *symbol);
 struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length);
-/* The range that holds all of [at, +length); NULL: none does. Mapped ranges may follow each other:
- * the first of them. */
+/* The range that holds all of [at, +length); NULL if none does. Of mapped ranges in a row, the
+ * first. */
 struct range *fake_range_of(uintptr_t at, size_t length, bool host);
 struct range *fake_range_at(enum range_kind kind, uintptr_t at);
 uint64_t fake_device_bytes(void); /* that this process has allocated */
-/* One of that kind that holds all of [at, +length). */
+/* A range of that kind that holds all of [at, +length). */
 struct range *fake_range_in(enum range_kind kind, uintptr_t at, size_t length);
 
 /* fake_cuda_images.c */
-/* What was set, else what the environment says under that name, else the usual. */
+/* The value that was set, else the environment's value of that name, else the usual one. */
 int fake_setting(const char *name, int set, int usual);
 int fake_number(void);
 int fake_capability(void);
@@ -71,34 +71,36 @@ struct op *fake_stream_add(struct stream *stream);
 /* The number of the next operation, from the stream's beginning. */
 uint64_t fake_stream_end(const struct stream *stream);
 bool fake_stream_done(const struct stream *stream, uint64_t upto);
-/* Does what is in the stream, before the operation of this number. */
+/* Runs the stream's operations up to this number, exclusive. */
 void fake_stream_run(struct stream *stream, uint64_t upto);
-void fake_streams_end(void); /* they go with their context; fake_state.streams says so */
+void fake_streams_end(void); /* they end with their context; fake_state.streams counts them */
 
 /* fake_cuda_vmm.c */
 unsigned fake_handle_types(const struct physical *memory);
 int fake_physical_fd(const struct physical *memory); /* the memory's own */
 
 /* fake_cuda_capture.c */
-/* Refuses a call that a capture in progress forbids, and spoils that capture. */
+/* Refuses a call that a capture in progress forbids, and invalidates that capture. */
 sl_cu_result fake_capture_check(const char *symbol);
-bool fake_captured(const struct stream *stream); /* what is put there is recorded, not done */
+bool fake_captured(const struct stream *stream); /* operations put there are recorded, not run */
 
 /* fake_cuda_wait.c */
-void fake_hang(void); /* for ever, while the device hangs */
+void fake_hang(void); /* returns only when the device no longer hangs */
 
-/* fake_cuda_events.c: what other processes see of an event; NULL: it is no interprocess event */
+/* fake_cuda_events.c: the part of an event that other processes see; NULL: it is no interprocess
+ * event */
 struct fake_event_page *fake_event_page_make(void);
-/* A new one, among those that live. */
+/* A new event, linked with those that exist. */
 struct event *fake_event_new(void);
-/* False: it went with its context. */
+/* False: it ended with its context. */
 bool fake_event_end(struct event *event);
-void fake_events_end(void); /* they go with their context; fake_state.events says so */
+void fake_events_end(void); /* they end with their context; fake_state.events counts them */
 void fake_event_recorded(struct event *event, struct stream *stream);
 void fake_event_reached(struct fake_event_page *page, uint64_t number);
 bool fake_event_imported_over(const struct event *event);
 
-/* What takes something leaves without it; what gives something back has given it back. */
+/* A call that acquires something fails before it does; one that releases something has released it
+ * even if it fails. */
 #define LOCKED()                                                 \
     __attribute__((cleanup(fake_unlock))) const int locked_ = 0; \
     (void)locked_;                                               \

@@ -1,4 +1,4 @@
-/* tests/support/fake_cuda_memory.c - memory of the played driver: of its device, pinned, and shared
+/* tests/support/fake_cuda_memory.c - the fake driver's memory: on its device, pinned, and shared
  * with other processes. */
 #include "tests/support/fake_cuda_internal.h"
 
@@ -98,7 +98,7 @@ sl_cu_result fake_host_free(void *at)
     return result;
 }
 
-/* Also what is refused. */
+/* Called for refused registrations as well. */
 static void register_note(uintptr_t at)
 {
     static uintptr_t asked[64];
@@ -140,7 +140,7 @@ sl_cu_result fake_host_unregister(void *at)
     if (range == NULL) {
         return 713; /* not registered */
     }
-    if (fake_state.undone > 0) { /* what is on its way may use it */
+    if (fake_state.undone > 0) { /* running work may use it */
         fake_hang();
     }
     range->kind = FREE;
@@ -214,7 +214,8 @@ sl_cu_result fake_ipc_close(sl_cu_ptr at)
     return result;
 }
 
-/* A memfd plays the dmabuf: it begins where its memory does. Of several handles there is none. */
+/* A memfd stands for the dmabuf: it begins where its memory does. Memory of several handles has
+ * none. */
 sl_cu_result fake_range_export(void *shared, sl_cu_ptr at, size_t length, int kind,
                                unsigned long long flags)
 {

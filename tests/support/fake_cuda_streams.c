@@ -1,5 +1,5 @@
-/* tests/support/fake_cuda_streams.c - streams, events, kernels and copies of the played driver:
- * what is asynchronous is done when somebody waits for it. */
+/* tests/support/fake_cuda_streams.c - the fake driver's streams, events, kernels and copies.
+ * Asynchronous work runs when a caller waits for it. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <stdlib.h>
@@ -89,7 +89,7 @@ void fake_stream_run(struct stream *stream, uint64_t upto)
 
 struct op *fake_stream_add(struct stream *stream)
 {
-    static struct op recorded; /* of a capture: nothing is done with it */
+    static struct op recorded; /* for captures: discarded */
     if (fake_captured(stream)) {
         recorded = (struct op){0};
         return &recorded;
@@ -129,7 +129,7 @@ sl_cu_result fake_stream_destroy(sl_cu_stream at)
     while (*link != NULL && *link != stream) {
         link = &(*link)->next;
     }
-    if (*link == NULL) { /* it went with its context */
+    if (*link == NULL) { /* it ended with its context */
         return SL_CU_INVALID_VALUE;
     }
     *link = stream->next;
@@ -178,7 +178,7 @@ sl_cu_result fake_event_record(sl_cu_event at, sl_cu_stream stream)
     TAKES();
     struct event *event = at;
     if (event->imported) {
-        return SL_CU_NOT_SUPPORTED; /* the real one can: nobody here does */
+        return SL_CU_NOT_SUPPORTED; /* the real driver supports it; no code here uses it */
     }
     fake_event_recorded(event, stream);
     bool dry = true;
@@ -298,7 +298,7 @@ static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const 
         bool to_host = host != NULL;
         host = to_host ? host : fake_range_of((uintptr_t)from[i], 1, true);
         if (fake_state.no_host_pointers && host != NULL && host->kind == REGISTERED) {
-            fake_state.stuck = SL_CU_ILLEGAL_ADDRESS; /* the address means nothing there */
+            fake_state.stuck = SL_CU_ILLEGAL_ADDRESS; /* the address is not valid there */
             return fake_state.stuck;
         }
         sl_cu_result result =
@@ -310,8 +310,8 @@ static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const 
     return 0;
 }
 
-/* A driver below 13.0 has no first one of these, one below 12.8 none: whoever asks for the symbol
- * gets nothing. */
+/* A driver below 13.0 lacks the first of these, one below 12.8 both: looking up the symbol then
+ * fails. */
 static sl_cu_result copy_batch(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
                                struct sl_cu_copy_kind *kinds, size_t *kind_starts,
                                size_t kind_count, sl_cu_stream stream)

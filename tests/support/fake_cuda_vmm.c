@@ -1,6 +1,7 @@
-/* tests/support/fake_cuda_vmm.c - physical memory and addresses of the played driver, as strict as
- * cuda.h is: whole granules, a handle from its start on, unmapped as it was mapped, a descriptor
- * only of what was made for it, and memory that lives while anybody has a handle or a mapping. */
+/* tests/support/fake_cuda_vmm.c - the fake driver's physical memory and address ranges, as strict
+ * as cuda.h: whole granules, a handle mapped from its start, unmapped as it was mapped, a
+ * descriptor only of memory made for export, and memory that exists while it has a handle or a
+ * mapping. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <string.h>
@@ -12,9 +13,9 @@
 #define PHYSICALS_MAX 4096u
 
 struct physical {
-    int fd; /* a memfd; as good as the memory itself */
+    int fd; /* a memfd, which stands for the memory itself */
     size_t length;
-    unsigned handles, mappings; /* it goes with the last of both */
+    unsigned handles, mappings; /* it is freed with the last of both */
     unsigned types;             /* SL_CU_HANDLE_... it may be exported as */
     sl_cu_handle name;          /* 0: free */
 };

@@ -1,18 +1,19 @@
-/* tests/support/fake_cuda_wait.c - queries of the played driver, and a device that hangs. */
+/* tests/support/fake_cuda_wait.c - the fake driver's queries, and a device that hangs. */
 #include "tests/support/fake_cuda_internal.h"
 
 #include <unistd.h>
 
 void fake_hang(void)
 {
-    while (fake_state.hangs) { /* others go on meanwhile */
+    while (fake_state.hangs) { /* other threads continue meanwhile */
         fake_unlock(NULL);
         (void)usleep(1000);
         fake_lock();
     }
 }
 
-/* Whether this query finds the work not done: work that nobody waits for goes on by itself. */
+/* Whether this query finds the work unfinished. Work that no thread waits for makes progress by
+ * itself. */
 static bool still_busy(void)
 {
     fake_state.queries++;
@@ -37,7 +38,7 @@ sl_cu_result fake_stream_query(sl_cu_stream at)
     return 0;
 }
 
-/* A kernel, unlike a copy, waits until other processes do not compute. */
+/* A kernel, unlike a copy, waits until no other process computes. */
 static bool kernel_waits(const struct event *event)
 {
     const struct stream *stream = event->stream;

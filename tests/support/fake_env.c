@@ -26,7 +26,8 @@ static sl_err fake_send_op(struct sl_env *env, const char *to, const void *frame
         return SL_ERR_UNREACHABLE;
     }
     uint32_t kept_count = 0;
-    for (uint32_t i = 0; i < fake->frame_count; i++) { /* room of those that were taken */
+    for (uint32_t i = 0; i < fake->frame_count;
+         i++) { /* reuses the space of frames that were taken */
         if (!fake->frames[i].taken) {
             fake->frames[kept_count++] = fake->frames[i];
         }
@@ -220,7 +221,8 @@ static void deliver(struct fake_env *fake, const struct sl_msg *msg)
 static sl_err deliver_job(struct fake_env *fake)
 {
     sl_err err = SL_OK;
-    for (uint32_t left = fake->jobs_ended_count; left > 0; left--) { /* what follows comes later */
+    for (uint32_t left = fake->jobs_ended_count; left > 0;
+         left--) { /* jobs that these start are reported later */
         struct sl_msg msg = {.type = SL_MSG_LOCAL_JOB, .code = fake->jobs_ended[0].result};
         msg.body.local_job.cookie = fake->jobs_ended[0].cookie;
         fake->jobs_ended_count--;
@@ -445,7 +447,8 @@ void fake_pass(struct fake_env *fake, uint64_t ns)
         (void)deliver_job(fake);
         if (fake->wake_ns <= fake->env.now_ns) {
             fake->wake_ns =
-                fake->env.now_ns + SL_NS_PER_US; /* time goes on even when the actor insists */
+                fake->env.now_ns +
+                SL_NS_PER_US; /* time advances even if the actor asks to be woken at once */
         }
     }
     fake->env.now_ns = until_ns;

@@ -1,5 +1,5 @@
-/* tests/support/fake_net.h - the control plane between nodes, played by a test: what the
- * transporter sends is kept, what peers say is given to it. Check assertions inside. */
+/* tests/support/fake_net.h - the control plane between nodes, played by a test: it keeps frames
+ * that the transporter sends and gives it frames of peers. Check assertions inside. */
 #ifndef FAKE_NET_H
 #define FAKE_NET_H
 
@@ -19,10 +19,10 @@ struct fake_net {
     struct fake_letter in;  /* bytes NULL: none */
     struct fake_letter out[FAKE_LETTERS_MAX];
     uint32_t out_count;
-    bool cut;                   /* nothing can be sent */
-    bool other;                 /* requests come along another connection than the peer's */
-    uint32_t refused_count;     /* letters of `out` that went there */
-    sl_err add_fails;           /* SL_OK; else no peer can be added */
+    bool cut;                   /* sends fail */
+    bool other;                 /* requests arrive on a connection other than the peer's */
+    uint32_t refused_count;     /* letters of `out` that are refusals */
+    sl_err add_fails;           /* SL_OK; else adding a peer fails with this */
     char added[64], where[160]; /* the peer added last */
     uint32_t add_count;
     uint64_t seq;
@@ -31,13 +31,13 @@ struct fake_net {
 
 void fake_net_open(struct fake_net *net);
 void fake_net_close(struct fake_net *net);
-/* The next frame, as it is: the one before it has been taken. */
+/* Makes these bytes the next frame; the previous one must have been taken. */
 void fake_net_give(struct fake_net *net, const char *peer, const void *bytes, size_t length_bytes,
                    bool answer);
-/* The next frame: a message of `peer` under its own name. answer: along our connection to it. Gives
- * its number. The actor has to be ticked to take it. */
+/* Makes a message of `peer`, under its own name, the next frame. answer: sent on our connection to
+ * it. Returns its number. The actor must be ticked to take it. */
 uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer);
-/* The newest letter to the peer of this type, borrowed until the next call; false: none. */
+/* The newest letter of this type to the peer, borrowed until the next call; false: none. */
 bool fake_net_last(struct fake_net *net, const char *peer, uint32_t type, struct sl_msg *out);
 uint32_t fake_net_count(struct fake_net *net, const char *peer, uint32_t type);
 

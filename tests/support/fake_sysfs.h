@@ -1,5 +1,5 @@
-/* tests/support/fake_sysfs.h - a made-up tree of PCI functions, GPUs and RDMA devices, laid out as
- * the kernel's sysfs is. */
+/* tests/support/fake_sysfs.h - a made-up tree of PCI functions, GPUs and RDMA devices in the layout
+ * of the kernel's sysfs. */
 #ifndef SL_TESTS_FAKE_SYSFS_H
 #define SL_TESTS_FAKE_SYSFS_H
 
@@ -10,7 +10,8 @@ struct fake_sysfs {
     char root[80]; /* for sl_nics_scan */
     char gpus[80]; /* for sl_gpus_list */
 };
-/* What is NULL or 0 gets the value of a healthy 200 Gbit/s RoCE port, but for the counters. */
+/* Fields that are NULL or 0 get the values of a healthy 200 Gbit/s RoCE port, except for the
+ * counters. */
 struct fake_nic {
     const char *name;     /* of the device */
     const char *pci;      /* path below devices/, "pci0000:40/0000:40:01.0/0000:41:00.0" */
@@ -26,20 +27,20 @@ struct fake_nic {
     unsigned long long sent_words, received_words; /* 0: no counters */
 };
 
-/* A failure of any of these ends the test with its reason. */
+/* These end the test with the reason if they fail. */
 void fake_sysfs_make(struct fake_sysfs *out);
 void fake_sysfs_remove(struct fake_sysfs *tree);
-/* The function and its link in bus/pci/devices. */
+/* Makes the function and its link in bus/pci/devices. */
 void fake_sysfs_pci(const struct fake_sysfs *tree, const char *pci, int numa_node);
 void fake_sysfs_nic(const struct fake_sysfs *tree, const struct fake_nic *nic);
-/* A software device on a network device, which hangs at pci (NULL: nowhere). */
+/* Makes a software device on a network device, which is attached at pci (NULL: nowhere). */
 void fake_sysfs_soft_nic(const struct fake_sysfs *tree, const char *name, const char *netdev,
                          const char *pci, int numa_node);
 void fake_sysfs_gpu(const struct fake_sysfs *tree, const char *pci, int numa_node,
                     const char *uuid);
-/* Writes ROOT/NAME anew, with its directories. */
+/* Overwrites ROOT/NAME and makes its directories. */
 void fake_sysfs_write(const struct fake_sysfs *tree, const char *name, const char *text);
-/* Makes ROOT/NAME a link. */
+/* Makes ROOT/NAME a link to target. */
 void fake_sysfs_link(const struct fake_sysfs *tree, const char *name, const char *target);
 
 #endif

@@ -21,7 +21,7 @@ struct region {
     bool used, is_window;
     uint32_t key;
     uint64_t addr, length_bytes;
-    unsigned char *bytes; /* of addr, as the NIC has them */
+    unsigned char *bytes; /* of addr, in the NIC's mapping */
     void *map;            /* of a dmabuf */
     size_t map_bytes;
     int access;
@@ -33,7 +33,7 @@ struct pair {
     unsigned access;
     uint32_t to, controls;
 };
-struct held { /* a completion that waits */
+struct held { /* a completion that is held */
     uint32_t pair, qp_num;
     uint64_t id;
 };

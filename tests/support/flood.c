@@ -30,7 +30,7 @@ int flood_connect(const struct sockaddr_in *to, uint32_t host, int waits)
     return fd;
 }
 
-/* Whether the other side has ended it; what it said is thrown away. */
+/* Whether the other side has closed it; discards what it sent. */
 static bool is_over(int fd)
 {
     char scrap[512];

@@ -1,16 +1,15 @@
 /* tests/support/linear.c - see the header.
  *
- * A state of the search says which ops of a window have taken effect, and what is there then. Ops
- * with an answer ("musts") stand in the order of their calls; all before number `next` have taken
- * effect but for `holes`, which can only be such as overlap with one that has: as many as there are
- * callers, however long one of them was under way. Ops
- * without an answer ("maybes") have a bit each from `maybe` on: taken, or too late for it; those
- * before are all so.
+ * A state of the search records which ops of a window have taken effect and which value the key
+ * then has. Ops with an answer ("musts") are sorted by call. All before number `next` have taken
+ * effect, except `holes`, which can only be ops that overlap one that has: at most as many as there
+ * are callers, however long one of them takes. Ops without an answer ("maybes") have a bit each
+ * from `maybe` on: taken, or too late to be. All maybes before `maybe` are one or the other.
  *
- * Three things keep the number of states low without leaving a history out: an op that reads what
- * is there is taken at once; a maybe is never taken "without effect", it is just too late once an
- * op that was called after its end has been taken; and a maybe whose value nobody ever gets is
- * taken where nothing is there alone, since any other value serves as well. */
+ * Three rules keep the number of states low without losing a history. An op that only reads is
+ * taken at once. A maybe is never taken "without effect": it is too late once an op called after
+ * its end has been taken. A maybe whose value no get returns is taken only while the key has no
+ * value, since any other value serves as well. */
 #include "tests/support/linear.h"
 
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 #define PRINTS_STANDARD  3u
 #define STARTS_MAX       4096u
 #define ABSENT           0u
-#define ANYTHING         UINT32_MAX /* what is there is not known */
+#define ANYTHING         UINT32_MAX /* the key's value is unknown */
 #define MINIMISE_TRIES   2000u
 #define MINIMISE_STATES  20000u
 #define MINIMISE_OPS_MAX 400u
@@ -30,22 +29,22 @@
 struct state {
     uint64_t maybes;
     uint32_t next, value, maybe, hole_count;
-    uint32_t holes[HOLES_MAX]; /* rising; 0 behind hole_count */
+    uint32_t holes[HOLES_MAX]; /* ascending; 0 from hole_count on */
 };
 struct search {
     const struct linear_op *all[2]; /* musts by call, maybes by call */
     uint32_t count[2];
-    struct state *states; /* found, in this order; each is looked at once */
+    struct state *states; /* found, in this order; each is visited once */
     uint32_t state_count, state_max;
     uint32_t *table;  /* number + 1; 0: none */
     uint32_t *places; /* of each state in the table */
     uint32_t table_mask;
-    uint32_t ends[STARTS_MAX]; /* values that may be left */
+    uint32_t ends[STARTS_MAX]; /* values in which the window may end */
     uint32_t end_count;
-    bool over; /* more than the bound */
+    bool over; /* the search exceeded its bound */
 };
 enum verdict { FINE, WRONG, UNDECIDED };
-/* What may be there before a window. */
+/* The values that the key may have before a window. */
 struct starts {
     uint32_t values[STARTS_MAX];
     uint32_t count;
@@ -63,10 +62,11 @@ static void *room(size_t bytes)
 
 /* ---- the model ---- */
 
-/* What may be there afterwards; gives how many (0: the op cannot have been now). */
+/* Computes the values that the key may have afterwards; returns their number (0: the op cannot take
+ * effect now). */
 static uint32_t step(const struct linear_op *op, uint32_t value, uint32_t out[2])
 {
-    bool there = value != ABSENT; /* ANYTHING may be absent, too */
+    bool there = value != ABSENT; /* ANYTHING includes absent */
     switch ((enum linear_kind)op->kind) {
     case LINEAR_PUT:
         out[0] = there ? value : op->value;
@@ -93,7 +93,7 @@ static uint32_t step(const struct linear_op *op, uint32_t value, uint32_t out[2]
     return 0;
 }
 
-/* A miss that may evict is none: it may be wanted later. */
+/* A miss that may evict does not only read: its effect may be needed later. */
 static bool only_reads(const struct linear_op *op, uint32_t value)
 {
     uint32_t out[2];
@@ -138,13 +138,13 @@ static void states_clear(struct search *search)
     search->state_count = 0;
 }
 
-/* The musts without effect, in order: holes, then all from `next` on. */
+/* The musts that have not taken effect, in order: the holes, then all from `next` on. */
 static uint32_t left_at(const struct state *state, uint32_t i)
 {
     return i < state->hole_count ? state->holes[i] : state->next + i - state->hole_count;
 }
 
-/* The i-th of them takes effect. False: too many overlap. */
+/* Lets the i-th of them take effect. False: too many overlap. */
 static bool left_take(struct state *state, uint32_t i)
 {
     if (i < state->hole_count) {
@@ -182,7 +182,7 @@ static void maybe_advance(struct state *state)
     }
 }
 
-/* Maybes that end before something was called that has taken effect are too late. */
+/* Maybes that ended before the call of an op that has taken effect are too late. */
 static void maybes_end(struct search *search, struct state *state, uint64_t called)
 {
     for (uint32_t i = state->maybe; i < search->count[1] && search->all[1][i].call < called; i++) {
@@ -192,7 +192,7 @@ static void maybes_end(struct search *search, struct state *state, uint64_t call
     }
 }
 
-/* number: of a maybe, or of a must among those that are left. */
+/* number: of a maybe, or of a must among those not yet taken. */
 static void take(struct search *search, const struct state *from, bool maybe, uint32_t number)
 {
     const struct linear_op *op = &search->all[maybe][maybe ? number : left_at(from, number)];
@@ -238,7 +238,7 @@ static void look(struct search *search, struct state state)
 {
     const struct linear_op *musts = search->all[0];
     uint32_t left = search->count[0] - state.next + state.hole_count, end = 0;
-    uint64_t first_back = LINEAR_NEVER; /* whatever takes effect now was called by then */
+    uint64_t first_back = LINEAR_NEVER; /* an op that takes effect now was called before this */
     for (; end < left && musts[left_at(&state, end)].call <= first_back; end++) {
         uint64_t back = musts[left_at(&state, end)].back;
         first_back = back < first_back ? back : first_back;
@@ -274,7 +274,7 @@ struct checker {
     struct linear_limits limits;
     struct linear_result *result;
     struct search search;
-    struct linear_op *split[2]; /* room for musts and maybes */
+    struct linear_op *split[2]; /* space for musts and maybes */
     size_t split_room;
     uint64_t states_tried; /* by the last search */
 };
@@ -298,7 +298,7 @@ static void checker_split(struct checker *checker, const struct linear_op *ops, 
     search->all[1] = checker->split[1];
 }
 
-/* *ends: what may be there afterwards, when it is FINE. */
+/* *ends: the values that the key may have afterwards, if the verdict is FINE. */
 static enum verdict window_search(struct checker *checker, const struct linear_op *ops,
                                   size_t count, const struct starts *starts, struct starts *ends)
 {
@@ -325,7 +325,7 @@ static enum verdict window_search(struct checker *checker, const struct linear_o
 
 /* ---- the smallest history that shows a violation ---- */
 
-/* What of the ops was called by then; what was still under way may have had its effect. */
+/* The ops that were called by then; one that was still in progress may have taken effect. */
 static size_t prefix(const struct linear_op *ops, size_t count, uint64_t until,
                      struct linear_op *out)
 {
@@ -350,7 +350,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The shortest prefix that is no history of a register: a history that is wrong stays wrong. */
+/* The shortest prefix that fits no register: adding ops to a wrong history does not make it
+ * right. */
 static size_t shortest_prefix(struct checker *checker, const struct linear_op *ops, size_t count,
                               const struct starts *starts, struct linear_op *out)
 {
@@ -379,8 +380,8 @@ static size_t shortest_prefix(struct checker *checker, const struct linear_op *o
     return kept;
 }
 
-/* Whether it is wrong without this op as well: a read may just be left out; what writes counts as
- * under way all the time, with an effect at any time or none. */
+/* Whether the history is wrong without this op as well. A read is left out; a write counts as in
+ * progress for all the time, and may take effect at any moment or never. */
 static bool needless(struct checker *checker, struct linear_op *ops, size_t *count, size_t at,
                      const struct starts *starts)
 {
@@ -509,7 +510,7 @@ static int by_key_and_call(const void *a, const void *b)
     return (x->back > y->back) - (x->back < y->back);
 }
 
-/* Whether an acknowledged op of the key began after this write had ended, and before the crash. */
+/* Whether an acknowledged op on the key began after this write had ended and before the crash. */
 static bool superseded(const struct linear_op *ops, size_t count, const struct linear_op *write)
 {
     for (size_t i = 0; i < count; i++) {
@@ -521,7 +522,7 @@ static bool superseded(const struct linear_op *ops, size_t count, const struct l
     return false;
 }
 
-/* What may be there after a crash: ops are all of the key before it. */
+/* The values that the key may have after a crash; ops are all of the key's before it. */
 static void starts_after_crash(const struct linear_op *ops, size_t count, struct starts *starts)
 {
     starts->values[0] = ABSENT;
@@ -551,7 +552,7 @@ static size_t window_end(const struct linear_op *ops, size_t first, size_t count
     return at;
 }
 
-/* Whatever was under way at a crash was over then. */
+/* Ops in progress at a crash ended with it. */
 static void crash_cuts(struct linear_op *ops, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -590,7 +591,7 @@ static void window_judge(struct checker *checker, const struct linear_op *ops, s
     }
 }
 
-/* Which values nobody gets. */
+/* Marks the values that no get returns. */
 static void unread_mark(struct linear_op *ops, size_t count)
 {
     uint64_t *seen = room((count + 1) * sizeof(*seen));

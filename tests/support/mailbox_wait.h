@@ -1,4 +1,4 @@
-/* tests/support/mailbox_wait.h - waiting for a mailbox by itself, without a loop. */
+/* tests/support/mailbox_wait.h - waits on a mailbox without an event loop. */
 #ifndef TESTS_SUPPORT_MAILBOX_WAIT_H
 #define TESTS_SUPPORT_MAILBOX_WAIT_H
 
@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-/* Longest single sleep: a lost wake-up would cost this and not a hang. */
+/* Longest single sleep: a lost wake-up costs this much instead of a hang. */
 #define MAILBOX_SLEEP_NS_MAX (50 * SL_NS_PER_MS)
 
-/* Waits for a frame or until budget_ns has passed: SL_ERR_TIMEOUT. SL_OK is a hint: the frame may
- * have been for the mailbox itself. */
+/* Waits for a frame, or returns SL_ERR_TIMEOUT after budget_ns. SL_OK is a hint: the frame may have
+ * been for the mailbox itself. */
 static inline sl_err mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns)
 {
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), budget_ns);
@@ -32,7 +32,7 @@ static inline sl_err mailbox_wait(struct sl_mailbox *mailbox, uint64_t budget_ns
     }
 }
 
-/* Whether our lane to this actor stands. */
+/* Whether our lane to this actor is attached. */
 static inline bool mailbox_attached(const struct sl_mailbox *mailbox, const char *to)
 {
     for (uint32_t i = 0; i < mailbox->lane_count; i++) {
@@ -44,7 +44,7 @@ static inline bool mailbox_attached(const struct sl_mailbox *mailbox, const char
     return false;
 }
 
-/* Offers a lane to an actor, if there is none, and waits until it stands or budget_ns has passed.
+/* Offers a lane to an actor if there is none, and waits for up to budget_ns until it is attached.
  * Errors: SL_ERR_UNREACHABLE, SL_ERR_INVALID (name), those of sl_mailbox_peer_of. */
 static inline sl_err mailbox_connect(struct sl_mailbox *mailbox, const char *to, uint64_t budget_ns)
 {
@@ -65,7 +65,7 @@ static inline sl_err mailbox_connect(struct sl_mailbox *mailbox, const char *to,
     return SL_OK;
 }
 
-/* The same where both sides are of one thread. */
+/* The same when both sides run on one thread. */
 static inline void mailbox_meet(struct sl_mailbox *mailbox, struct sl_mailbox *actor)
 {
     while (mailbox_connect(mailbox, actor->name, SL_NS_PER_MS) != SL_OK) {

@@ -1,4 +1,5 @@
-/* tests/support/mem_disk.c - two images a file, and a coin for every sector. */
+/* tests/support/mem_disk.c - see mem_disk.h: two images a file, and a random choice for every
+ * sector. */
 #include "tests/support/mem_disk.h"
 
 #include <errno.h>
@@ -42,7 +43,7 @@ void mem_disk_names_sync(struct mem_disk *disk)
     }
 }
 
-/* A file that is removed keeps its bytes until that is durable. */
+/* The bytes of a removed file are kept until the removal is durable. */
 static void rename_file(struct mem_disk *disk, int number, const char *to)
 {
     struct mem_file *file = &disk->files[number];
@@ -55,11 +56,11 @@ static void rename_file(struct mem_disk *disk, int number, const char *to)
     (void)snprintf(file->name, sizeof(file->name), "%s", to);
     memcpy(rename->to, file->name, sizeof(rename->to));
     if (!disk->names_lost && (to[0] == '\0' || rename->from[0] != '\0')) {
-        mem_disk_names_sync(disk); /* what is being made has no bytes yet */
+        mem_disk_names_sync(disk); /* the file to be made has no bytes yet */
     }
 }
 
-/* From some moment on nothing of it has happened. */
+/* Undoes all name changes from number `kept` on. */
 static void names_crash(struct mem_disk *disk, uint32_t kept)
 {
     while (disk->names_lost && disk->rename_count > kept) {
@@ -234,7 +235,7 @@ void mem_disk_sync_badly(struct mem_disk *disk, int number, uint64_t seed)
         if (fate == 0) {
             memcpy(file->durable + page * SL_PAGE_BYTES, file->now + page * SL_PAGE_BYTES,
                    page_length(file, page));
-        } else if (fate == 1) { /* the system gives such pages up: they read as what is on disk */
+        } else if (fate == 1) { /* the kernel drops such pages: reads return the disk's bytes */
             memcpy(file->now + page * SL_PAGE_BYTES, file->durable + page * SL_PAGE_BYTES,
                    page_length(file, page));
         }
@@ -279,7 +280,7 @@ static int mem_carry_out(struct mem_disk *self, const struct sl_disk_request *re
                                      : mem_disk_move(self, request, request->length_bytes);
     }
     if (++self->requests > self->power_cut_after) {
-        return 0; /* the power is off: nobody will see the answer for long */
+        return 0; /* the power is off: the answer is lost in the crash that follows */
     }
     if (self->requests == self->fail_request) {
         return self->fail_os_code;
@@ -331,7 +332,7 @@ static sl_err mem_present(struct sl_disk *disk, struct sl_error *why)
 
 static void mem_destroy(struct sl_disk *disk)
 {
-    struct mem_disk *self = mem_of(disk); /* the test's: files outlive the actor */
+    struct mem_disk *self = mem_of(disk); /* owned by the test: files outlive the actor */
     self->done_count = 0;
 }
 

@@ -45,7 +45,7 @@ void netns_enter(void)
     ck_assert(netns_run("ip link set lo up"));
 }
 
-/* The child cannot be told when its end is there without another pipe: it looks for it. */
+/* The child polls for its end of the pair: a notification would need another pipe. */
 void netns_child(void *context)
 {
     (void)context;

@@ -1,4 +1,4 @@
-/* tests/support/own_id.h - the process of a test. */
+/* tests/support/own_id.h - the identity of a test's own process. */
 #ifndef SL_TESTS_OWN_ID_H
 #define SL_TESTS_OWN_ID_H
 

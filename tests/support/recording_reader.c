@@ -1,7 +1,7 @@
-/* tests/support/recording_reader.c - reads back what a registrar records; users have
+/* tests/support/recording_reader.c - reads back a registrar's recording; users have
  * sluice/recording.py.
  *
- * Strict: all of a file has to be whole frames, and each frame what it says. */
+ * Strict: the file must consist of whole frames, and each frame must match its own header. */
 #include "tests/support/recording_reader.h"
 
 #include <check.h>
@@ -25,7 +25,7 @@ enum {
 
 struct reader {
     const unsigned char *at, *end;
-    uint32_t part_count, key_bytes; /* that were told last */
+    uint32_t part_count, key_bytes; /* from the last event that had them */
 };
 
 static uint64_t number_get(struct reader *reader, uint32_t bytes)
@@ -106,7 +106,7 @@ void recording_bytes_read(const unsigned char *bytes, uint64_t length_bytes,
     seen->torn_bytes = 0;
     for (uint64_t at = sizeof(seen->head); at < length_bytes;) {
         if (memcmp(bytes + at, "SLRM", 4) != 0 || length_bytes - at < sizeof(head) ||
-            bytes[at + 4] == ' ') { /* torn, as the suites tear it */
+            bytes[at + 4] == ' ') { /* torn on purpose by the suites */
             at++;
             seen->torn_bytes++;
             continue;

@@ -1,4 +1,4 @@
-/* tests/support/recording_reader.h - the events of a recording, for suites of who writes it. */
+/* tests/support/recording_reader.h - reads the events of a recording, for tests of its writers. */
 #ifndef SL_TESTS_SUPPORT_RECORDING_READER_H
 #define SL_TESTS_SUPPORT_RECORDING_READER_H
 
@@ -13,7 +13,7 @@ struct recording_seen {
     uint64_t torn_bytes;
     struct sl_recording_header head;
 };
-/* All of it; what is wrong fails the case. */
+/* Reads all of it; an error fails the test case. */
 void recording_bytes_read(const unsigned char *bytes, uint64_t length_bytes,
                           struct recording_seen *seen);
 

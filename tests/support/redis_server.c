@@ -1,4 +1,4 @@
-/* tests/support/redis_server.c - a real redis-server of one test. */
+/* tests/support/redis_server.c - see redis_server.h. */
 #include "tests/support/redis_server.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* tests/support/redis_server.h - a real redis-server of one test, on a Unix socket alone. */
+/* tests/support/redis_server.h - a real redis-server for one test, reachable only on a Unix
+ * socket. */
 #ifndef SL_TESTS_REDIS_SERVER_H
 #define SL_TESTS_REDIS_SERVER_H
 
@@ -15,12 +16,12 @@ struct sl_redis {
 
 /* Whether there is a redis-server in PATH. */
 bool sl_redis_installed(void);
-/* Sets the names; nothing runs yet. */
+/* Sets the names; starts nothing yet. */
 void sl_redis_init(struct sl_redis *redis, const struct sl_tmpdir *tmpdir);
 /* Starts it, empty, as a child that dies with its parent; password: NULL or "": none. Returns at
- * once: clients wait for it themselves. A failure ends the test. */
+ * once: clients wait for the server themselves. A failure ends the test. */
 void sl_redis_start(struct sl_redis *redis, const char *password);
-/* SIGKILL, and waits for the end. */
+/* Sends SIGKILL and waits for the end. */
 void sl_redis_kill(struct sl_redis *redis);
 
 #endif

@@ -1,4 +1,4 @@
-/* tests/support/tmpdir.c - a private directory of one test. */
+/* tests/support/tmpdir.c - see tmpdir.h. */
 #include "tests/support/tmpdir.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static int tmpdir_remove_one(const char *path, const struct stat *status, int ki
 {
     (void)status;
     (void)walk;
-    if (kind == FTW_DNR) { /* a test took the permission away */
+    if (kind == FTW_DNR) { /* a test removed the permission */
         (void)chmod(path, 0700);
     }
     return remove(path) == 0 || errno == ENOENT ? 0 : -1;

@@ -11,11 +11,12 @@ struct sl_tmpdir {
 /* Makes BASE/sl-test-XXXXXX, 0700; base is "/tmp" or "/dev/shm". A failure ends the test with its
  * reason. */
 void sl_tmpdir_make(struct sl_tmpdir *out, const char *base);
-/* Removes the directory with everything in it, links as links; accepts one that is gone already. */
+/* Removes the directory with all files in it, without following links; accepts one that no longer
+ * exists. */
 void sl_tmpdir_remove(struct sl_tmpdir *tmpdir);
-/* Writes PATH/NAME into out (text is cut, which ends the test) and returns it. */
+/* Writes PATH/NAME into out (a name that does not fit ends the test) and returns it. */
 char *sl_tmpdir_at(const struct sl_tmpdir *tmpdir, const char *name, char *out, size_t out_bytes);
-/* Makes a file of these bytes, 0600. */
+/* Makes a file with these bytes, 0600. */
 void sl_tmpdir_write(const char *path, const void *bytes, size_t length_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* tests/unit/coordinator_support.h - a coordinator around which the test plays registrar, keyer and
+/* tests/unit/coordinator_support.h - a coordinator; the test plays registrar, keyer and
  * swappers. */
 #ifndef COORDINATOR_SUPPORT_H
 #define COORDINATOR_SUPPORT_H
@@ -38,11 +38,11 @@ void swapper_name(uint32_t rank, char name[16]);
 void bed_greet(struct bed *bed);
 void bed_open(struct bed *bed, const char *const *settings);
 struct bed *bed_make(const char *const *settings);
-/* Loads go straight into pools, and other nodes may have what this one has not. */
+/* Loads read straight into pools, and other nodes may have blocks that this one lacks. */
 extern const char *const straight_loads[];
 extern const struct sl_proc_id transporter_proc;
 void transporter_greeted(struct bed *bed);
-/* A bed of node "d" whose pools are in the fabric, with more settings; NULL: none. */
+/* A bed of node "d" whose pools are registered with the fabric, with more settings; NULL: none. */
 struct bed *direct_bed(const char *const *more);
 struct bed *bed_straight(void);
 void bed_end(struct bed *bed);
@@ -58,7 +58,7 @@ void answer_commit(struct bed *bed);
 struct sl_msg reply_to(struct bed *bed, uint64_t seq);
 void answer_fence(struct bed *bed, uint32_t rank, uint64_t op_id);
 void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_bytes);
-void index_take(struct bed *bed, uint32_t block); /* its parts are nowhere */
+void index_take(struct bed *bed, uint32_t block); /* removes its parts */
 uint32_t pins(struct bed *bed);
 
 #endif

@@ -54,7 +54,7 @@ static inline void bed_remove(struct bed *bed)
     shm_dir_remove(bed->dir);
 }
 
-/* An entry with every field set, from a number; key is borrowed. */
+/* An entry with every field set from a number; key is borrowed. */
 static inline struct sl_entry entry_of(const char *key, uint64_t number)
 {
     return (struct sl_entry){

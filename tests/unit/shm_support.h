@@ -1,5 +1,5 @@
-/* tests/unit/shm_support.h - a directory in shared memory for one test, small file systems, seeds.
- */
+/* tests/unit/shm_support.h - helpers for tests of shared memory: a directory per test, small file
+ * systems, seeds. */
 #ifndef SHM_SUPPORT_H
 #define SHM_SUPPORT_H
 
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Gives a fresh directory; shm_dir_remove takes it. */
+/* Makes a new directory; shm_dir_remove frees it. */
 static inline char *shm_dir_make(void)
 {
     char *path = strdup("/dev/shm/sluice-test-XXXXXX");
@@ -38,8 +38,8 @@ static inline void shm_dir_remove(char *path)
     free(path);
 }
 
-/* Puts a file system of size ("4m") on path, for this process (a test's own) alone. False: not
- * permitted here. */
+/* Mounts a file system of this size ("4m") on path, visible only to this process (a test's own).
+ * False: not permitted here. */
 static inline bool shm_dir_limit(const char *path, const char *size)
 {
     char options[64];
@@ -57,7 +57,7 @@ static inline uint64_t random_next(uint64_t *state)
     return *state * UINT64_C(2685821657736338717);
 }
 
-/* From SLUICE_TEST_SEED or the clock; printed, so that a failure can be run again. */
+/* From SLUICE_TEST_SEED or the clock; printed so that a failure can be repeated. */
 static inline uint64_t random_seed(const char *test)
 {
     const char *text = getenv("SLUICE_TEST_SEED");
@@ -76,7 +76,7 @@ static inline uint64_t stopwatch_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* For hot loops: ck_assert writes a message each time it passes. */
+/* For hot loops: ck_assert writes a message even when it passes. */
 #define must(condition)                     \
     do {                                    \
         if (!(condition)) {                 \

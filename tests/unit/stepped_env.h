@@ -1,5 +1,5 @@
-/* tests/unit/stepped_env.h - an environment that a test steps by hand: time stands still, what an
- * actor sends is kept, wishes are noted. One actor an environment. */
+/* tests/unit/stepped_env.h - an environment that a test steps by hand: time advances only on
+ * request, and the actor's messages and wake-up requests are recorded. One actor an environment. */
 #ifndef STEPPED_ENV_H
 #define STEPPED_ENV_H
 
@@ -25,7 +25,7 @@ struct stepped {
     struct sl_codec *codec;
     struct stepped_frame sent[STEPPED_SENT_MAX];
     uint32_t sent_count, taken_count;
-    uint64_t wake_ns; /* earliest wish, SL_NEVER_NS */
+    uint64_t wake_ns; /* earliest time requested, SL_NEVER_NS */
     struct sl_proc_id watches[STEPPED_WATCHES_MAX];
     uint32_t watch_count;
     bool finished;
@@ -37,13 +37,14 @@ struct stepped {
 void stepped_start(struct stepped *stepped, const struct sl_actor *actor, const char *shm_dir,
                    const char *const *settings, bool init);
 void stepped_end(struct stepped *stepped);
-/* A request of `sender` (zero seq and budget are filled: next number, 2 s) goes to the actor. */
+/* Gives the actor a request of `sender` (zero seq and budget are filled in: next number, 2 s). */
 sl_err stepped_give(struct stepped *stepped, const char *sender, struct sl_msg *msg);
-/* The next message the actor sent, decoded; borrowed until the next call. False: there is none. */
+/* Takes the actor's next message, decoded; borrowed until the next call. False if there is none. */
 bool stepped_take(struct stepped *stepped, struct sl_msg *out, char to[32]);
-/* Ticks as long as the actor wishes to be woken at once; at most `limit` times. Gives how often. */
+/* Ticks as long as the actor asks to be woken at once; at most `limit` times. Returns the number of
+ * ticks. */
 uint32_t stepped_run(struct stepped *stepped, uint32_t limit);
-/* Time goes on, the actor is ticked when it wished so. */
+/* Advances time; ticks the actor when it asked for that. */
 void stepped_pass(struct stepped *stepped, uint64_t ns);
 void stepped_died(struct stepped *stepped, struct sl_proc_id proc);
 

@@ -1,8 +1,9 @@
-/* tests/fault/disk/tape_disk.h - a disk in memory that remembers everything that was done to it, in
- * order, and fails when told.
+/* tests/fault/disk/tape_disk.h - a disk in memory that records every operation in order and injects
+ * faults on request.
  *
- * The tape can be played into an image op by op: what a power cut at that point may leave is an
- * image with what was synced, plus any of the rest, whole, cut at any sector, or not at all. */
+ * The record (the tape) can be replayed into an image one operation at a time. A power cut at that
+ * point may leave everything that was synced, plus each later write in full, cut at any sector, or
+ * not at all. */
 #ifndef TAPE_DISK_H
 #define TAPE_DISK_H
 
@@ -40,30 +41,31 @@ struct tape_done {
 struct tape_disk {
     struct sl_disk base; /* first */
     struct tape_image image;
-    struct tape_op *ops; /* the tape; NULL and not recording: none */
+    struct tape_op *ops; /* the tape; NULL when the disk does not record */
     uint64_t op_count, op_capacity;
     bool recording;
     struct tape_done pending[TAPE_PENDING_MAX];
     uint32_t pending_count;
-    bool stuck;         /* requests are taken and never end */
+    bool stuck;         /* requests are accepted and never complete */
     uint64_t calls;     /* of any kind, so far */
-    uint64_t fail_from; /* calls number fail_from .. fail_to end with the fault; 0: none */
+    uint64_t fail_from; /* calls number fail_from .. fail_to fail; 0: none */
     uint64_t fail_to;
     enum tape_fault fault;
     char bad_name[40]; /* reads of this file that touch these bytes end with EIO */
     uint64_t bad_from, bad_to;
     uint64_t real_bytes_peak;
     uint64_t punched_bytes;
-    uint64_t
-        room_bytes; /* all files together: making one beyond ends with room_code; 0: no limit */
+    uint64_t room_bytes; /* limit for all files together: making one beyond it fails with room_code;
+                            0: no limit */
     int room_code;
 };
 
 void tape_disk_init(struct tape_disk *disk);
 void tape_disk_fini(struct tape_disk *disk);
-/* Takes one of the requests that ended, by chance. False: there is none. */
+/* Takes one of the finished requests, chosen at random. False: none has finished. */
 bool tape_disk_take(struct tape_disk *disk, uint64_t random, struct tape_done *out);
-/* Does an op of a tape to an image; sectors: of a write, only so many of its first sectors. */
+/* Applies one operation of a tape to an image. sectors: apply only this number of a write's first
+ * sectors. */
 void tape_play(struct tape_image *image, const struct tape_op *op, uint64_t sectors);
 
 #endif

@@ -1,6 +1,6 @@
-/* tests/fuzz/without_check/check.h - the assertions of Check for programs that Check does not run:
- * its own report to a runner and end the program where there is none. Stands before <check.h> on
- * the include path of fuzz targets. */
+/* tests/fuzz/without_check/check.h - Check's assertions for programs that Check does not run.
+ * Check's own assertions report to a runner and end the program where none exists. This file
+ * precedes <check.h> on the include path of fuzz targets. */
 #ifndef SL_WITHOUT_CHECK_H
 #define SL_WITHOUT_CHECK_H
 

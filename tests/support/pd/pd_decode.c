@@ -16,15 +16,15 @@ struct decode_job {
     struct pd_request request;
     uint32_t blocks[PD_BLOCKS_MAX + 1];
     uint32_t block_count, input_blocks;
-    uint32_t layers; /* by layers: so many are there, and were right */
+    uint32_t layers; /* by layers: the number that arrived with the right bytes */
 };
 
 struct decode {
     struct pd_engine engine;
     struct decode_job jobs[PD_CONCURRENCY_MAX];
-    struct sl_receipt receipts[PD_CONCURRENCY_MAX]; /* of this turn */
+    struct sl_receipt receipts[PD_CONCURRENCY_MAX]; /* received in this turn */
     uint64_t next, active;
-    bool *poisoned; /* device blocks that a failed request gave back */
+    bool *poisoned; /* device blocks that a failed request released */
     uint64_t id_base;
 };
 
@@ -48,7 +48,7 @@ static void blocks_checked_give(struct decode *self, struct decode_job *job, boo
     (void)atomic_fetch_add(&self->engine.report->progress, 1);
 }
 
-/* A block that failed requests gave back must be as it was left. */
+/* Counts writes to a block after a failed request released it. */
 static void late_writes_look(struct decode *self, uint32_t block)
 {
     if (self->poisoned[block]) {
@@ -65,7 +65,7 @@ static void job_announce(struct decode *self, const struct decode_job *job,
     if (ticket != NULL) {
         announce.ticket = *ticket;
     }
-    (void)pd_say(&self->engine, &announce); /* unheard, the deadline says it */
+    (void)pd_say(&self->engine, &announce); /* if it is lost, the deadline reports it */
 }
 
 static bool job_start(struct decode *self, struct decode_job *job)
@@ -74,13 +74,13 @@ static bool job_start(struct decode *self, struct decode_job *job)
     struct sl_error why = {0};
     pd_request_make(engine->options, self->next, &job->request);
     job->input_blocks = job->request.block_count;
-    job->block_count = job->request.block_count + 1; /* room for output */
+    job->block_count = job->request.block_count + 1; /* one more for output */
     if (!pd_blocks_take(engine, job->blocks, job->block_count)) {
         return false;
     }
     for (uint32_t i = 0; i < job->block_count; i++) {
         late_writes_look(self, job->blocks[i]);
-        pd_block_poison(engine, job->blocks[i]); /* what is stale cannot pass */
+        pd_block_poison(engine, job->blocks[i]); /* stale bytes cannot pass for right ones */
     }
     job->id = self->id_base + self->next;
     job->began_ns = sl_clock_monotonic_ns();
@@ -114,7 +114,7 @@ static bool job_start(struct decode *self, struct decode_job *job)
     return true;
 }
 
-/* Direct: prefill is told when there is a ticket, or when there will be none. */
+/* Direct hand-over: notifies prefill once a ticket exists, or once it is clear that none will. */
 static void job_ticket(struct decode *self, struct decode_job *job)
 {
     struct sl_ticket ticket;
@@ -125,7 +125,8 @@ static void job_ticket(struct decode *self, struct decode_job *job)
     }
 }
 
-/* Decodes: computes the output, which fills the last block further, and stores what it added. */
+/* Decodes: computes the output, which extends the last block, and stores the blocks it
+ * completed. */
 static void job_store(struct decode *self, struct decode_job *job)
 {
     struct pd_engine *engine = &self->engine;
@@ -190,7 +191,8 @@ static void job_received(struct decode *self, struct decode_job *job,
     }
 }
 
-/* Uses layers as they come: each must be right when it is told, whatever is missing yet. */
+/* Checks layers as they are reported: each must have the right bytes at that moment, even if others
+ * are missing. */
 static void job_layers(struct decode *self, struct decode_job *job)
 {
     struct pd_engine *engine = &self->engine;
@@ -249,7 +251,7 @@ static struct decode_job *job_of(struct decode *self, uint64_t id)
     return NULL;
 }
 
-/* First tokens come in batches; a request that is gone fails no other. */
+/* First tokens arrive in batches; a request that has ended does not affect others. */
 static bool messages_take(struct decode *self)
 {
     struct pd_engine *engine = &self->engine;

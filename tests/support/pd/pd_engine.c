@@ -1,5 +1,5 @@
-/* tests/support/pd/pd_engine.c - what both engines of a hand-over demo have: device blocks on host
- * memory, requests, and the channel between them. */
+/* tests/support/pd/pd_engine.c - code of both engines of a hand-over demo: device blocks on host
+ * memory, requests, and the channel between the engines. */
 #include "client/tools/bench/replay_content.h"
 #include "tests/support/pd/pd_engines.h"
 
@@ -139,7 +139,7 @@ sl_err pd_engine_open(struct pd_engine *engine, const struct ctl *ctl, bool pref
                       struct sl_error *why)
 {
     const struct pd_options *options = engine->options;
-    /* Input, and a block for output. */
+    /* Input, and one block for output. */
     engine->block_count = (uint32_t)(options->concurrency * (options->blocks + 1));
     engine->memory_bytes =
         replay_layers(options->layers, options->block_bytes, engine->block_count, engine->layers);
@@ -204,7 +204,7 @@ void pd_request_make(const struct pd_options *options, uint64_t number, struct p
     uint64_t dice = mix(options->seed, number);
     uint32_t shared = dice % 3 == 0 ? (uint32_t)(dice / 3 % SHARED_BEGINNINGS) + 1 : 0;
     uint32_t full = (uint32_t)(dice / 64 % options->blocks);
-    /* Nine of ten have a tail that is no whole block. */
+    /* Nine of ten requests end in a partial block. */
     uint32_t tail =
         dice / 7 % 10 == 0 ? PD_BLOCK_TOKENS : 1 + (uint32_t)(dice / 4096 % (PD_BLOCK_TOKENS - 1));
     request->token_count = full * PD_BLOCK_TOKENS + tail;
@@ -246,6 +246,7 @@ void pd_rest(const struct pd_engine *engine)
     struct pollfd channel = {.fd = engine->channel, .events = POLLIN};
     const struct timespec moment = {.tv_nsec = 200 * (long)SL_NS_PER_US};
     if (ppoll(&channel, 1, &moment, NULL) > 0 && (channel.revents & POLLHUP) != 0) {
-        (void)nanosleep(&moment, NULL); /* the other side is gone: it is readable for ever */
+        (void)nanosleep(&moment,
+                        NULL); /* the other side has ended: the channel is always readable */
     }
 }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define STEP_NS    (20 * SL_NS_PER_MS)
-#define SILENCE_NS (60 * SL_NS_PER_S) /* besides an op's deadline */
+#define SILENCE_NS (60 * SL_NS_PER_S) /* in addition to an op's deadline */
 
 static int options_check(struct ctl *ctl, struct pd_options *options)
 {
@@ -95,7 +95,7 @@ static void side_end(pid_t *pid)
     }
 }
 
-/* Until both have ended, or one failed to start, or nothing has happened for long. */
+/* Waits until both have ended, or one failed to start, or nothing has happened for long. */
 static void run_watch(const struct pd_options *options, struct pd_report *report, struct run *run)
 {
     uint64_t started_ns = sl_clock_monotonic_ns(), moved_ns = started_ns, seen = 0;
@@ -119,7 +119,7 @@ static void run_watch(const struct pd_options *options, struct pd_report *report
             side_end(&run->decode);
         }
     }
-    for (uint32_t i = 0; i < 250 && run->prefill > 0; i++) { /* it was told to end */
+    for (uint32_t i = 0; i < 250 && run->prefill > 0; i++) { /* it was asked to end */
         (void)nanosleep(&step, NULL);
         side_wait(&run->prefill, &run->prefill_code);
     }

@@ -5,26 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DRAIN_NS (3 * SL_NS_PER_S) /* of what is open when decode is through, at most */
+#define DRAIN_NS (3 * SL_NS_PER_S) /* limit for ending open requests after decode is done */
 
 struct prefill_job {
     struct sl_op *op;
     struct pd_message asked;
     uint32_t blocks[PD_BLOCKS_MAX];
     uint32_t block_count;
-    uint32_t layers;      /* by layers: so many are computed */
+    uint32_t layers;      /* by layers: the number computed */
     bool first_is_there;  /* decode has the first of them */
-    uint64_t patience_ns; /* until when its word is waited for */
-    bool told;            /* its first token went, or its failure */
+    uint64_t patience_ns; /* how long to wait for decode's notice */
+    bool told;            /* its first token or its failure was sent */
 };
 
 struct prefill {
     struct pd_engine engine;
     struct pd_request request; /* scratch */
     struct prefill_job jobs[PD_CONCURRENCY_MAX];
-    struct pd_message asked[PD_CONCURRENCY_MAX]; /* not begun, oldest first */
+    struct pd_message asked[PD_CONCURRENCY_MAX]; /* requests not begun, oldest first */
     uint32_t asked_count;
-    uint64_t closing_ns; /* decode wants no more; 0: it does */
+    uint64_t closing_ns; /* when decode asked to end; 0: not yet */
 };
 
 static struct prefill_job *job_free(struct prefill *self)
@@ -46,7 +46,7 @@ static void send_failed(struct prefill *self, const struct pd_message *asked,
     if (report->send_failed++ == 0) {
         (void)snprintf(report->send_error, sizeof report->send_error, "%s", why->text);
     }
-    (void)pd_say(&self->engine, &message); /* unheard, decode's deadline says it */
+    (void)pd_say(&self->engine, &message); /* if it is lost, decode's deadline reports it */
 }
 
 static void job_start(struct prefill *self, struct prefill_job *job, const struct pd_message *asked)
@@ -63,7 +63,7 @@ static void job_start(struct prefill *self, struct prefill_job *job, const struc
     job->asked = *asked;
     job->told = false;
     for (uint32_t i = 0; i < job->block_count; i++) {
-        if (engine->options->by_layers) { /* what is read too early is not right */
+        if (engine->options->by_layers) { /* a layer that is read too early has wrong bytes */
             pd_block_poison(engine, job->blocks[i]);
         } else {
             pd_block_compute(engine, job->blocks[i], self->request.chains[i]);
@@ -91,8 +91,8 @@ static void job_start(struct prefill *self, struct prefill_job *job, const struc
     }
 }
 
-/* Computes a layer. Directly, the last one only when decode has the first: it is sent ahead, or the
- * wait is in vain. */
+/* Computes a layer. In a direct hand-over, the last layer waits until decode has the first one or
+ * patience runs out, which shows that layers are sent ahead. */
 static void job_layer(struct prefill *self, struct prefill_job *job)
 {
     struct pd_engine *engine = &self->engine;
@@ -106,10 +106,11 @@ static void job_layer(struct prefill *self, struct prefill_job *job)
     for (uint32_t i = 0; i < job->block_count; i++) {
         pd_layer_compute(engine, job->blocks[i], self->request.chains[i], job->layers);
     }
-    (void)sl_op_layer_ready(job->op, job->layers++, NULL); /* the op's end says the rest */
+    (void)sl_op_layer_ready(job->op, job->layers++,
+                            NULL); /* an error also fails the op, which reports it at its end */
 }
 
-/* The first token goes when everything is acknowledged; the blocks are free after the fence. */
+/* Sends the first token when everything is acknowledged; the blocks are free after the fence. */
 static void job_look(struct prefill *self, struct prefill_job *job)
 {
     struct sl_op_result result;
@@ -171,8 +172,9 @@ static bool messages_take(struct prefill *self)
     return any;
 }
 
-/* Decode may have all of a request before prefill hears that it has. So what is open ends by
- * itself; given up, it would count as failed, and its node would remember it for a while. */
+/* Decode may have all blocks of a request before prefill is notified. Open requests therefore end
+ * by themselves. If prefill gave them up, they would count as failed, and its node would remember
+ * them for a while. */
 static bool goes_on(const struct prefill *self)
 {
     uint64_t drain_ns = SL_MIN(self->engine.options->op_timeout_ns, DRAIN_NS);

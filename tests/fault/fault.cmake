@@ -1,5 +1,5 @@
-# Short runs: nothing lost, nothing wrong, nothing hung, nobody left over, however slow the machine is. How many faults
-# there were is told, not demanded. The long one is for people: build/release/bin/thrash --seconds 300.
+# Short runs: no lost or wrong values, no hang, no leftover process, however slow the machine is. The number of faults is
+# printed but not checked. For a long run: build/release/bin/thrash --seconds 300.
 if(NOT SL_FUZZ)
     set(thrash_options --seconds 25 --margin-ms 60000 --disk 640MiB)
     if(SL_SANITIZE)

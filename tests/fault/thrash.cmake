@@ -1,5 +1,5 @@
-include_guard() # included for users, too, who have no Check
-# The thrasher lands beside the programs: users of a node may run it on their machine, too.
+include_guard() # builds for users, without Check, include it as well
+# The thrasher is installed beside the programs, so that users can run it on their machines.
 if(NOT SL_FUZZ)
     add_executable(thrash ${CMAKE_CURRENT_LIST_DIR}/thrash.c ${CMAKE_CURRENT_LIST_DIR}/thrash_audit.c
         ${CMAKE_CURRENT_LIST_DIR}/thrash_check.c ${CMAKE_CURRENT_LIST_DIR}/thrash_client.c

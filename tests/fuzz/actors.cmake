@@ -1,4 +1,4 @@
-# Actors among hostile peers: messages, deaths, time.
+# Actors with hostile peers: messages, deaths, time.
 if(SL_FUZZ)
     # The interpreter and the fake environment, without a test runner.
     add_library(sl_fuzz_hostile STATIC fuzz/hostile.c fuzz/hostile_node.c support/fake_env.c support/mem_disk.c)

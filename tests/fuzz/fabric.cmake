@@ -1,2 +1,2 @@
-# What peers and strangers send to the tcp fabric.
+# Bytes from peers and unauthenticated connections to the tcp fabric.
 sl_fuzz(fuzz_fabric SOURCES fuzz/fuzz_fabric.c LIBS sluice_transporter MAX_LEN 2048)

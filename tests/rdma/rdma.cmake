@@ -1,4 +1,4 @@
-# Runs in verbs-vm's guest, one boot for all of it; skipped where the tool is absent.
+# Runs in verbs-vm's virtual machine, all of it in one boot; skipped where the tool is absent.
 # Speed beside perftest: tests/rdma/run build/release/tests/rdma_test figures
 if(SL_VERBS_INCLUDE)
     add_executable(rdma_test ${CMAKE_CURRENT_LIST_DIR}/rdma_test.c ${CMAKE_CURRENT_LIST_DIR}/rdma_places.c ${CMAKE_CURRENT_LIST_DIR}/rdma_lend.c
@@ -10,8 +10,8 @@ if(SL_VERBS_INCLUDE)
     add_test(NAME rdma/rdma_test COMMAND ${CMAKE_CURRENT_LIST_DIR}/run $<TARGET_FILE:rdma_test>)
     set_tests_properties(rdma/rdma_test PROPERTIES LABELS rdma TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 
-    # Whole nodes, two NICs each: links that go, transporters that are killed and stopped. Sanitized actors in the emulated guest take
-    # twice these four minutes, and show nothing that rdma_test and the unit suites do not.
+    # Whole nodes, two NICs each: links fail, transporters are killed and stopped. Sanitized actors take twice these four minutes under
+    # emulation, and find nothing that rdma_test and the unit suites do not.
     if(NOT SL_SANITIZE)
         add_test(NAME rdma/nodes COMMAND ${CMAKE_CURRENT_LIST_DIR}/run -a ${CMAKE_BINARY_DIR}/bin -a $<TARGET_FILE:pd_engines> ${CMAKE_CURRENT_LIST_DIR}/nodes ${CMAKE_BINARY_DIR}/bin)
         set_tests_properties(rdma/nodes PROPERTIES LABELS rdma TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)

@@ -514,7 +514,7 @@ int main(int argc, char **argv)
 {
     if (access("/sys/class/infiniband/rxe0", F_OK) != 0 ||
         access("/sys/class/infiniband/rxe1", F_OK) != 0) {
-        printf("skipped: no devices rxe0 and rxe1 (verbs-vm's guest has them)\n");
+        printf("skipped: no devices rxe0 and rxe1 (verbs-vm's virtual machine has them)\n");
         return 77;
     }
     Suite *all = suite_create("rdma");

@@ -1,9 +1,9 @@
 """The supervisor's decisions, by the script's own functions under a simulated clock (script_world.bash): restarts, back-off, stops.
 
-An actor that dies at once again and again is started after pauses that double from 0.1 s to 5 s; the first start is immediate, and so is
-one after a drain. Nobody is started twice at once. What nothing is wrong with goes on, and what was struck comes back at once. After the
-cause is gone the node is whole within the longest pause. A stop ends during a back-off, too, and nothing is started after it. In a third
-of the runs watchers die, hang and cannot be started. SL_SIM_SEEDS: how many; SL_SIM_SEED: this one alone.
+An actor that repeatedly dies at once is restarted after pauses that double from 0.1 s to 5 s; the first start is immediate, and so is
+one after a drain. No actor runs twice at the same time. Healthy actors keep running, and an actor killed once is restarted at once.
+When the cause is gone, the node is whole within the longest pause. A stop also ends during a back-off, and nothing is started after it.
+In a third of the runs watchers die, hang and cannot be started. SL_SIM_SEEDS: how many; SL_SIM_SEED: only this one.
 """
 
 import os
@@ -19,7 +19,7 @@ import suite  # noqa: E402
 SCRIPT = os.path.join(ROOT, "deploy/sluice-node")
 WORLD = os.path.join(ROOT, "tests/sim/script_world.bash")
 SEEDS = int(os.environ.get("SL_SIM_SEEDS", "40"))
-MUTANTS = [  # what is wrong, and what of the script becomes what; each must be there once
+MUTANTS = [  # the defect, the script's text and its replacement; each text must occur once
     ("the pause does not grow", "backoff_ms[$name] * 2", "backoff_ms[$name]"),
     ("the pause has no bound", '-le "$BACKOFF_MS_MAX" ] || backoff_ms', "-le 999999 ] || backoff_ms"),
     ("who runs is started again", 'if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]', 'if [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
@@ -39,7 +39,7 @@ def run(script, first, count):
 
 
 class Functions(unittest.TestCase):
-    """Single functions of the script, where a moment that is hard to meet decides. Each prints what is wrong, and `end`."""
+    """Single functions of the script, for moments that random runs rarely meet. Each prints its errors, and `end`."""
 
     def said(self, text):
         with tempfile.TemporaryDirectory() as at:

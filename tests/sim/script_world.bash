@@ -2,17 +2,17 @@
 # The supervisor's own functions (deploy/sluice-node, `supervise` and below) under a simulated clock: a world of processes and a watcher
 # that live, die and hang by seed.
 #
-#   script_world.bash SCRIPT FIRST COUNT     runs so many seeds; prints those that fail, and why
+#   script_world.bash SCRIPT FIRST COUNT     runs COUNT seeds; prints those that fail, and why
 #
-# What is replaced: the clock, processes (start_actor, kill, wait, their start times), the watcher's pipe, and files.
+# It replaces the clock, processes (start_actor, kill, wait, their start times), the watcher's pipe, and files.
 # shellcheck disable=SC2034,SC2154,SC1090 # variables are the script's
 script=$1 first=$2 count=$3
 source <(head -n -1 "$script") # all but the call of main
 
-SLACK_MS=150         # a look without a watcher takes 100
-SILENT_MS=$((WATCH_MS + 1100)) # a watcher that hangs tells nothing for so long
+SLACK_MS=150         # a check without a watcher takes 100
+SILENT_MS=$((WATCH_MS + 1100)) # for this long a watcher that hangs reports nothing
 START_MS=1000000
-PIDS=10000000        # no process of the machine has such a number: the supervisor's own, which is none of the world, must not be one of it
+PIDS=10000000        # above any pid of the machine, so that the supervisor's own pid is none of the world's
 state_paths "$(mktemp -d)"
 S_ranks=2 S_memory=0 S_disk=1
 bin=/none version=0 self=/none actor_arguments=()
@@ -23,7 +23,7 @@ lock_fd=250 watch_out=251 watch_in=251
 # ---------------------------------------------------------------- the world
 T=$START_MS pids=$PIDS watch_life=0 watch_hangs=0 stop_at=0 trouble_until=0 failure=""
 queue=()                     # "MS WHAT..."
-declare -A name_of drains    # of who lives, by pid
+declare -A name_of drains    # of the living processes, by pid
 declare -A read_at           # by pid: the number of the command by which the watcher knows it
 declare -A starts kills noticed streak row last_exit_at began bad_from bad_until bad_ms
 
@@ -61,16 +61,16 @@ dies() { # PID CODE
     later "$chance" "tell $watch_life gone $name $1 $2"
 }
 declare -A code_of
-# What happens until $1. Sets `line` and ends by 0 when the watcher says something, by 1 when it has ended, else by 142.
+# Runs the world until $1. Sets `line` and returns 0 if the watcher reports something, 1 if it has ended, else 142.
 world() {
-    local event words IFS=$' \t\n' # the script's own may be empty here
+    local event words IFS=$' \t\n' # the script's IFS may be empty here
     [ "$T" -lt $((START_MS + 400000)) ] || fail "it never ends"
     while next "$1"; do
         builtin read -r -a words <<<"$event"
         case ${words[0]} in
         die) dies "${words[1]}" "${words[2]}" ;;
         kill) [ "${pid_of[${words[1]}]:-0}" -eq 0 ] || dies "${pid_of[${words[1]}]}" 137 ;;
-        hang) # its watcher says so a second later
+        hang) # its watcher reports that a second later
             [ "${pid_of[${words[1]}]:-0}" -eq 0 ] || later 1100 "tell $watch_life hung ${words[1]} ${pid_of[${words[1]}]} stopped $((T + 1100))"
             ;;
         drain)
@@ -105,7 +105,7 @@ world() {
     return 142
 }
 
-# ---------------------------------------------------------------- what the script asks of the system
+# ---------------------------------------------------------------- the script's system calls
 now_set() { now=$T; }
 read() {
     if [ "${4:-}" = -u ]; then # -r -t SECONDS -u FD line
@@ -166,7 +166,7 @@ watch_say() {
     builtin read -r -a words <<<"$1"
     case ${words[0]} in
     watch | mind)
-        later 0 "tell $watch_life state ready $watch_read" # of what it knew before it reads this
+        later 0 "tell $watch_life state ready $watch_read" # from the state before it reads this
         watch_read=$((watch_read + 1)) read_at[${words[2]}]=$watch_read
         if [ -n "${name_of[${words[2]}]:-}" ]; then
             below 200
@@ -179,7 +179,7 @@ watch_say() {
     esac
 }
 
-# ---------------------------------------------------------------- what must hold
+# ---------------------------------------------------------------- invariants
 start_actor() {
     local name=$1 pid pause want=0
     for pid in "${!name_of[@]}"; do [ "${name_of[$pid]}" != "$name" ] || fail "$name is started twice at once"; done
@@ -203,7 +203,7 @@ start_actor() {
         later $((1 + chance)) "die $pid 1"
     fi
 }
-# How many exits in a row: each life short, or the last exit not long ago.
+# Counts exits in a row: each after a short life, or soon after the last exit.
 eval "script_$(declare -f actor_exited)"
 actor_exited() {
     local name=$1 life=$((T - began[$1])) last=${last_exit_at[$1]:-} state=$node_state
@@ -213,7 +213,7 @@ actor_exited() {
         last_exit_at[$name]=$T
         row[$name]=${streak[$name]}
     else
-        row[$name]=0 # it drained because somebody asked it to
+        row[$name]=0 # it drained on request
     fi
     script_actor_exited "$@"
     [ "$name" != metrics ] || [ "$node_state" = "$state" ] || fail "the node is '$node_state' because $name has ended"
@@ -250,7 +250,7 @@ run_seed() {
     drain_ms=$((chance == 0 ? 9000 : 300)) has_watch_trouble=$((seed % 3 == 2))
     below 60000
     trouble_until=$((START_MS + 20000 + chance))
-    for ((i = 0; i < 1 + seed % 2; i++)); do # who has a cause to fail
+    for ((i = 0; i < 1 + seed % 2; i++)); do # actors with a cause to fail
         below ${#all[@]}
         name=${all[chance]}
         below 15000
@@ -260,7 +260,7 @@ run_seed() {
         bad_ms[$name]=$((chance == 0 ? 14000 : chance == 1 ? 2000 : 200))
         later $((bad_from[$name] - T + 50)) "kill $name"
     done
-    for ((i = 0; i < 6; i++)); do # others are struck once in a while
+    for ((i = 0; i < 6; i++)); do # others are killed now and then
         below ${#all[@]}
         name=${all[chance]}
         below $((trouble_until - T))

@@ -1,10 +1,10 @@
-# The supervisor's own functions, beside a world in the same shell.
+# The supervisor's own functions and a simulated world, in one shell.
 if(Python3_FOUND AND NOT SL_SANITIZE)
     sl_by_content(launcher OF deploy/sluice-node tests/sim/script_test.py tests/sim/script_world.bash tests/support/suite.py
         TOOLS "bash --version" "${Python3_EXECUTABLE} --version")
     sl_node_test(script LABEL sim SCRIPT sim/script_test.py TIMEOUT 900 LAUNCHER ${launcher})
     if(TEST sim/script)
-        sl_computes(sim/script) # its clock is simulated, but bash is not: what a starved one does was not tried
+        sl_computes(sim/script) # its clock is simulated, but bash is not: untested under CPU starvation
     endif()
 endif()
 # Whole nodes in one process, clients included. It needs every actor of a node.
@@ -14,8 +14,8 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         sim/sim_redis.c sim/sim_redis_store.c sim/sim_process.c sim/sim_tcp.c sim/sim_supervisor.c sim/sim_workload.c sim/sim_seeds.c
         ${CMAKE_SOURCE_DIR}/client/tools/supervise/hang.c)
     target_link_libraries(sl_sim_support PRIVATE sl_flags PkgConfig::CHECK)
-    # sl_sim(NAME SOURCE... SEEDS n): what libsluice asks of the system is answered by the simulator (sim_program.c).
-    # SEEDS: under sanitizers, where runs are ten times as slow.
+    # sl_sim(NAME SOURCE... SEEDS n): the simulator (sim_program.c) answers libsluice's calls to the system.
+    # SEEDS: the number under sanitizers, where runs take ten times as long.
     function(sl_sim name)
         cmake_parse_arguments(arg "" "SEEDS" "SOURCES" ${ARGN})
         set(sources "")
@@ -45,7 +45,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     set_tests_properties(sim/sim_heal_test PROPERTIES LABELS sim TIMEOUT 1500)
     sl_patient(sim/sim_heal_test)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
-    # What calls between the files of an actor are led to by a mutant (sim_mutants.c).
+    # Calls between the files of an actor that a mutant replaces (sim_mutants.c).
     foreach(symbol tr_pull tr_pulls_fence tr_handover_fence tr_lend tr_straight_piece tr_pools_over sl_fabric_post co_fence_start
             co_direct_call)
         target_link_options(sim_cluster_test PRIVATE -Wl,--wrap=${symbol})

@@ -9,18 +9,18 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Skipped(Exception):
-    """Why this machine cannot."""
+    """Raised with the reason when this machine cannot make one."""
 
 
 def _copied(place, path):
     if path and os.path.isfile(path):
         target = os.path.join(place, path.lstrip("/"))
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        shutil.copy(path, target)  # with its mode: some are secrets
+        shutil.copy(path, target)  # keeps the mode: some are secrets
 
 
 def _machine_give(place):
-    """What this machine needs to reach packages: apt's and pip's settings, certificates, names."""
+    """Copies the files that this machine needs to reach packages: settings of apt and pip, certificates, host names."""
     environment = {name: value for name, value in os.environ.items()
                    if re.match(r"(?i)(pip_|ssl_cert|requests_ca|curl_ca|git_ssl|(http|https|no|all)_proxy$)", name)}
     for value in environment.values():
@@ -40,7 +40,7 @@ def possible():
 
 
 def make(place, packages):
-    """Its essential packages and these. Gives the environment in which its programs run."""
+    """Installs the essential packages and these. Returns the environment for its programs."""
     made = subprocess.run(["mmdebstrap", "--quiet", "--variant=minbase", "--include=" + ",".join(packages), "bookworm", place],
                           stderr=subprocess.PIPE, text=True, check=False)
     if made.returncode != 0:
@@ -49,7 +49,7 @@ def make(place, packages):
 
 
 def words_in(place, script):
-    """The command that runs a script of it with mounts and processes of its own: all of it ends with the first process."""
+    """The command that runs a script in it, in mount and process namespaces that end with the first process."""
     inside = (f"mount -t proc proc {place}/proc && mount --rbind /dev {place}/dev && mount -t sysfs -o ro sysfs {place}/sys && "
               f"mount -t tmpfs -o mode=1777 tmpfs {place}/dev/shm && exec chroot {place} /bin/bash {script}")
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "/bin/bash", "-c", inside]

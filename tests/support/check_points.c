@@ -7,8 +7,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#define PLACES 4096u /* by line; lines of two files that share an entry are recorded more often */
-#define AGAIN  1024u /* calls between two records */
+#define PLACES \
+    4096u /* by line number; lines of two files that share an entry are recorded more often */
+#define AGAIN 1024u /* calls between two records */
 
 void __real__mark_point(const char *file, int line);
 void __wrap__mark_point(const char *file, int line);

@@ -1,4 +1,4 @@
-"""Processes and directories that end with the program that makes them, for programs that start others."""
+"""Child processes and directories that end with the program that makes them."""
 
 import ctypes
 import fcntl
@@ -30,7 +30,7 @@ def popen(arguments, log, environment, **options):
 
 
 def directory_make(program, name, parent):
-    """A directory of this run; what runs that were killed left behind goes. Neither of the names has a dash.
+    """Makes a directory for this run and removes those of runs that were killed. Neither of the names has a dash.
 
     A run holds a lock on its directory: its process is not seen from another container, which may have the same parent."""
     for old in glob.glob(os.path.join(parent, f"{program}-{name}-*")):
@@ -45,7 +45,7 @@ def directory_make(program, name, parent):
 
 
 def directory_lock(path):
-    """A descriptor; None: a run has it, or it is gone."""
+    """A descriptor that holds the lock; None: a run has it, or the directory no longer exists."""
     try:
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -3,18 +3,18 @@
 import random
 import socket
 
-FIRST, LAST = 20000, 30000  # below those that the system gives to who asks for any
+FIRST, LAST = 20000, 30000  # below the kernel's range of ephemeral ports
 RANDOM = random.SystemRandom()
 kept = []
 
 
 def free_port():
-    """One that nobody has, and that no other test gets while this process lives."""
+    """A port that is not in use, and that no other test gets while this process lives."""
     for _ in range(1000):
         port = RANDOM.randrange(FIRST, LAST)
         mark = socket.socket(socket.AF_UNIX)
         try:
-            mark.bind(f"\0sluice-test-port-{port}")  # without a file: it ends with the process
+            mark.bind(f"\0sluice-test-port-{port}")  # an abstract name ends with the process
             with socket.socket() as probe:
                 probe.bind(("", port))
         except OSError:

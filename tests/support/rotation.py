@@ -1,10 +1,10 @@
-"""What a run of deploy/test without --all takes of the things that do not fit into every run: a share chosen by the commit, and what
-the last commits changed.
+"""Chooses which of the long checks a run of deploy/test without --all includes: a share chosen by the commit, and those that the last
+commits changed.
 
     rotation.py BUILD...    prints the suites with the label `rotating` that this commit leaves out, a line each
     rotation.py --slot N    prints this commit's number below N
 
-SL_SINCE=COMMIT: what changed since that commit, in the place of what the last ten changed. A shallow clone may have fewer."""
+SL_SINCE=COMMIT: use the changes since that commit instead of those of the last ten. A shallow clone may have fewer."""
 
 import functools
 import json
@@ -30,12 +30,12 @@ def commit_number():
 
 
 def chosen(name, shares):
-    """Whether this commit's share has it: of what costs about the same."""
+    """Whether this commit's share includes the name, for checks of about equal cost."""
     return (zlib.crc32(name.encode()) + commit_number()) % shares == 0
 
 
 def share(tests):
-    """The names of this commit's share of ctest's tests. They are dealt from the dearest on, so that all shares cost about the same."""
+    """The names of this commit's share of ctest's tests. They are dealt in order of cost, so that all shares cost about the same."""
     costs = {test["name"]: next((-one["value"] for one in test["properties"] if one["name"] == "COST"), 0) for test in tests}
     dealt = sorted(costs, key=lambda name: (costs[name], zlib.crc32(name.encode())))
     return set(dealt[commit_number() % SHARES :: SHARES])
@@ -43,7 +43,7 @@ def share(tests):
 
 @functools.cache
 def changed():
-    """Paths that the last commits changed, and those that are not committed yet."""
+    """Paths that the last commits changed, and uncommitted new files."""
     commits = [os.environ["SL_SINCE"]] if "SL_SINCE" in os.environ else git("rev-list", "--first-parent", "-n", str(COMMITS + 1), "HEAD")
     return frozenset(git("diff", "--name-only", commits[-1]) if commits else []) | frozenset(git("ls-files", "-o", "--exclude-standard"))
 

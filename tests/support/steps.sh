@@ -1,4 +1,4 @@
-# What scripts that try things step by step say: sourced by bash. `failed` counts.
+# Output of scripts that check a system step by step: sourced by bash. `failed` counts the failures.
 failed=0
 tell() {
     echo "$(date +%T) $*"
@@ -13,7 +13,7 @@ expect() { # WORDS COMMAND...
         failed=$((failed + 1))
     fi
 }
-within() { # SECONDS COMMAND...: until it holds
+within() { # SECONDS COMMAND...: repeats it until it succeeds
     local left=$(($1 * 5))
     shift
     until "$@"; do

@@ -1,5 +1,5 @@
-"""A file on a device that does not answer, as of a lost NFS server: who asks for its bytes or its state waits in the kernel, where no
-signal ends it. It is a file system of FUSE, whose server is this program: with its end every wait ends."""
+"""A file on a device that does not answer, like that of a lost NFS server: a process that reads or stats it waits in the kernel, where
+no signal ends it. It is a FUSE file system whose server is this program, so every wait ends with it."""
 
 import ctypes
 import os
@@ -16,14 +16,14 @@ def attributes(node, mode):
 
 
 def answer(op, node):
-    """None: there is none, ever."""
+    """The reply; None: never reply."""
     if op == INIT:
         return struct.pack("<IIIIHHIIHHI7I", 7, 31, 0, 0, 0, 0, 4096, 0, 0, 0, 0, *[0] * 7)
     if op == LOOKUP:
         return struct.pack("<QQQQII", FILE, 1, 3600, 0, 0, 0) + attributes(FILE, 0o100600)
     if op == GETATTR and node == ROOT:
         return struct.pack("<QII", 3600, 0, 0) + attributes(ROOT, 0o40700)
-    return struct.pack("<QII", 1, 1, 0) if op == OPEN else None  # not through the page cache
+    return struct.pack("<QII", 1, 1, 0) if op == OPEN else None  # bypasses the page cache
 
 
 def serve(path):
@@ -42,8 +42,8 @@ def serve(path):
 
 
 def stuck(test, path):
-    """Gives a function that starts a process, which does that and then waits for a file of this directory, until the test ends; the
-    process is killed or not. Skips the test where that cannot be had."""
+    """Returns a function that starts a process, which runs the given code and then waits for a file of this directory until the test
+    ends, even if it is killed. Skips the test where FUSE is not permitted."""
     os.mkdir(path)
     server = subprocess.Popen([sys.executable, __file__, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     test.addCleanup(subprocess.run, ["umount", "--lazy", path], stderr=subprocess.DEVNULL, check=False)
@@ -57,7 +57,7 @@ def stuck(test, path):
         process = subprocess.Popen([*apart, sys.executable, "-c", code])
         test.addCleanup(process.wait)
         test.addCleanup(process.kill)
-        test.addCleanup(server.kill)  # first: what waits is not ended before
+        test.addCleanup(server.kill)  # first: the process cannot end before
         server.stdout.readline()
         return process
 

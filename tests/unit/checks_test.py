@@ -1,4 +1,4 @@
-"""What doctor and a start make of facts: of limits, where a node that would not live is named with its sum, and of systemd's settings."""
+"""The findings of doctor and of a start: limits under which a node could not run, with the sum that it needs, and systemd's settings."""
 
 import contextlib
 import ctypes
@@ -49,7 +49,7 @@ def refuse(call):
 class Limits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """A sluicectl whose checks.py gives back its facts."""
+        """A sluicectl whose checks.py returns its facts."""
         cls.place = tempfile.mkdtemp(prefix="checks-")
         cls.addClassCleanup(shutil.rmtree, cls.place)
         os.makedirs(cls.place + "/share/sluice")

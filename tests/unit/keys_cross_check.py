@@ -3,8 +3,8 @@
 
 usage: keys_cross_check.py KEYS_LINES [SEED]
 
-CBOR is encoded here (arrays, integers, bytes, text, null with shortest heads are all that is hashed). XXH3 comes
-from libxxhash through ctypes; where the library is not found that part is left out and said so.
+CBOR is encoded here (only arrays, integers, bytes, text and null with shortest heads are hashed). XXH3 is that of
+libxxhash, through ctypes; without the library that part is left out, with a message.
 """
 import ctypes
 import ctypes.util
@@ -73,7 +73,7 @@ def hasher(name, protocol):
 
 
 def fresh(text):
-    """An equal text that is another object (but for those Python has once)."""
+    """An equal text that is another object (except those that Python interns)."""
     return "".join(list(text)) if len(text) > 1 else text
 
 

@@ -1,2 +1,2 @@
-# What other suites judge histories by is tested itself.
+# Tests the checker with which other suites judge histories.
 sl_test(linear_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/linear_test.c LIBS sluice_ipc)

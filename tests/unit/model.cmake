@@ -1,4 +1,4 @@
-# What a node would hit with another memory, policy or disk: bench/policy.
+# A model of a node's hits with another memory size, policy or disk: bench/policy.
 set(policy ${CMAKE_CURRENT_SOURCE_DIR}/bench/policy)
 add_library(sluice_policy_model STATIC ${policy}/clairvoyant.c ${policy}/count.c ${policy}/disk.c ${policy}/hints.c ${policy}/memory_density.c
     ${policy}/memory_lru.c ${policy}/prefetch.c ${policy}/restart.c ${policy}/run.c ${policy}/trace.c)
@@ -6,7 +6,7 @@ target_link_libraries(sluice_policy_model PUBLIC sl_flags sluice_density sluice_
 sl_test(policy_model_test LABEL unit SOURCES unit/policy_model_test.c LIBS sluice_policy_model)
 sl_test(policy_hints_test LABEL unit SOURCES unit/policy_hints_test.c LIBS sluice_policy_model)
 sl_test(rhythm_test LABEL unit SOURCES unit/rhythm_test.c LIBS sluice_rhythm)
-# It computes, and what it calls policy_model_test has, too: not under sanitizers.
+# It only computes, in code that policy_model_test covers: not under sanitizers.
 if(NOT SL_SANITIZE)
     sl_by_content(launcher OF CMakeLists.txt CMakePresets.json runtime tests/bench/policy tests/support
         tests/unit/policy_shapes_test.c TOOLS "${CMAKE_C_COMPILER} --version")

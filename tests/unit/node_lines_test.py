@@ -1,4 +1,4 @@
-"""What sluicectl status, tiers and nodes make of actors' pages and of metrics: device memory in the fabric, figures."""
+"""The output of sluicectl status, tiers and nodes for given actors' pages and metrics: device memory in the fabric, figures."""
 
 import json
 import os

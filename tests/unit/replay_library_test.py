@@ -1,4 +1,4 @@
-"""What sluicectl replay calls by ctypes: its structures are those of the headers, and it sees every wrong byte."""
+"""The library calls of sluicectl replay by ctypes: its structures match the headers, and it detects every wrong byte."""
 
 import ctypes
 import os
@@ -10,7 +10,7 @@ from array import array
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path[:0] = [os.path.join(ROOT, "tests", "python"), os.path.join(ROOT, "tests", "support")]
-import python_support  # noqa: E402, F401  (a sanitizer's runtime comes first)
+import python_support  # noqa: E402, F401  (a sanitizer's runtime must load first)
 from node_support import BIN  # noqa: E402
 
 SHARE = os.path.join(os.path.dirname(BIN), "share", "sluice")
@@ -80,7 +80,7 @@ class Content(unittest.TestCase):
         self.assertEqual(self.wrong(), everywhere)
         self.engine.compute(self.blocks, array("Q", [6, 7, 5]), 0)
         self.assertEqual(self.wrong(), everywhere)
-        self.engine.compute(self.blocks, self.chains, 1)  # the first was computed before: it is wrong yet
+        self.engine.compute(self.blocks, self.chains, 1)  # the first was computed before: it is still wrong
         self.assertEqual(self.wrong(), [row for row in everywhere if row[0] == 0])
 
     def test_a_missing_library_is_one_line(self):
@@ -89,7 +89,7 @@ class Content(unittest.TestCase):
             for name in ("replay_library.py", "replay_trace.py"):
                 os.symlink(os.path.realpath(os.path.join(ROOT, "client", "tools", "bench", name)), f"{place}/share/sluice/{name}")
             with open(place + "/libsluice.so.0", "w", encoding="utf-8"):
-                pass  # that the system has it makes no difference
+                pass  # whether the system has it makes no difference
             program = f"import os, sys; sys.path.insert(0, '{place}/share/sluice'); os.path.realpath = os.path.abspath; import replay_library"
             done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "LD_LIBRARY_PATH": place}, stderr=subprocess.PIPE, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done.stderr)

@@ -1,4 +1,4 @@
-"""What sluicectl replay and workload do without a node: traces, what is said of sessions, device blocks, counts."""
+"""The parts of sluicectl replay and workload that need no node: traces, session hints, device blocks, counts."""
 
 import io
 import itertools
@@ -13,7 +13,7 @@ from unittest import mock
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 sys.path[:0] = [os.path.join(ROOT, "client", "tools", "bench"), os.path.join(ROOT, "client", "tools", "command"), os.path.join(ROOT, "tests", "support")]
-sys.modules["replay_library"] = SimpleNamespace(  # libsluice is not asked for here
+sys.modules["replay_library"] = SimpleNamespace(  # libsluice is not needed here
     OK=0, NOT_FOUND=1, LIMIT=4, TIMEOUT=5, UNREACHABLE=8, PROTOCOL=12, VERSION=13, PERMISSION=14, INVALID=15, CONFIG=17, FOREIGN=19, Failure=type("Failure", (Exception,), {"code": 15}),
     Hints=SimpleNamespace, Prefill=lambda *_: None, error_name=str, error_text=str)
 import replay  # noqa: E402
@@ -61,7 +61,7 @@ class Lines(unittest.TestCase):
 
 
 class Sessions(unittest.TestCase):
-    # Three sessions. The last block of a request is cut: what goes on from it has another one.
+    # Three sessions. The last block of a request is partial: its continuation has a different one.
     rows = ([1, 2, 3], [10, 11], [1, 2, 4, 5], [20], [1, 2, 4, 6])
 
     def test_a_session_ends_where_no_later_request_extends_it(self):
@@ -116,7 +116,7 @@ class Op:
 
 
 class Engine:
-    """Loads find nothing, or what `found` says; all is stored. fences: of each store, which looks find it fenced."""
+    """Loads find the blocks of `found`, or none; all blocks are stored. fences: for each store, which looks find it fenced."""
 
     def __init__(self, fences=(), found=lambda chains: 0):
         self.fences, self.found, self.chains, self.ops = list(fences), found, None, []

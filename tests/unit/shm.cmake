@@ -1,4 +1,4 @@
-# Segments, arena, allocator, index, pins.
+# Shm files, arena, allocator, index, pins.
 set(SHM_UNIT_DIR ${CMAKE_CURRENT_LIST_DIR})
 foreach(suite segment huge arena alloc index index_changes index_leases index_hostile index_kill pins pins_litmus settled counts labels seen ahead)
     sl_test(${suite}_test LABEL unit SOURCES ${SHM_UNIT_DIR}/${suite}_test.c LIBS sluice_ipc TIMEOUT 120)

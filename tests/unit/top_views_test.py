@@ -1,4 +1,4 @@
-"""What sluicectl top makes of figures: differences, times, lines."""
+"""The views of sluicectl top for given figures: differences, times, lines."""
 
 import math
 import os
@@ -108,7 +108,7 @@ class Lines(unittest.TestCase):
         self.assertEqual([line[-1] for line in drawn(state)[3:]], ["u", "b", "x", "a"])
         state.sort, state.reverse, state.filter = 0, False, "X"
         self.assertEqual([line[-3:] for line in drawn(state)[3:]], ["  x"])
-        state.filter = "u"  # used, and not among those that were read
+        state.filter = "u"  # it was used, but has no values
         self.assertEqual(drawn(state)[3], "      -          -      -          -      7  u")
 
     def test_engines_have_a_row_for_each_model(self):

@@ -1,4 +1,4 @@
-"""What sluicectl trace makes of events and logs: order, what is no line of a log, nothing that a terminal obeys."""
+"""The output of sluicectl trace for given events and logs: order, lines that are no log lines, no terminal escapes."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""The byte ceiling of the disk under churn: what all files really take, sampled all the time. SL_CHURN_SECONDS: how long."""
+"""The byte limit of the disk under churn: the space that all files really take, sampled throughout. SL_CHURN_SECONDS: how long."""
 
 import os
 import re
@@ -16,7 +16,7 @@ CEILING = 64 << 20
 
 
 def real_bytes(directory):
-    """Sum of the blocks of all files; one that goes while we look counts for nothing."""
+    """The sum of the blocks of all files; a file that is removed meanwhile counts as empty."""
     total = 0
     for entry in os.scandir(directory):
         try:
@@ -61,7 +61,7 @@ class Churn(unittest.TestCase):
               f"at most {peak} of {CEILING} bytes")
         self.assertEqual(over, [])
         self.assertGreater(samples, 0)
-        self.assertGreater(reclaimed, 0)  # else it was no churn
+        self.assertGreater(reclaimed, 0)  # otherwise there was no churn
 
 
 if __name__ == "__main__":

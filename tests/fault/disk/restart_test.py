@@ -1,4 +1,4 @@
-"""The disk tier of real nodes: everything killed, shared memory gone, tierers killed while they write."""
+"""The disk tier of real nodes: all processes killed, shared memory lost, tierers killed while they write."""
 
 import contextlib
 import json
@@ -30,22 +30,22 @@ def alive(pid):
 def all_killed(node):
     pids = [row[0] for row in node.processes().values() if row[0] != 0]
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # somebody else was faster
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
             os.kill(pid, signal.SIGKILL)
     return not any(alive(pid) for pid in pids)
 
 
 def kill_everything(node):
-    """What a power cut does to a node: every process at once, and what was in memory."""
+    """Ends a node as a power cut does: kills every process at once and removes its shared memory."""
     supervisor = node.supervisor_pid()
     os.kill(supervisor, signal.SIGKILL)
-    wait_until(lambda: not alive(supervisor), 10, "the supervisor is dead")  # first: it may be about to start what was killed
+    wait_until(lambda: not alive(supervisor), 10, "the supervisor is dead")  # first: it may be about to restart the others
     wait_until(lambda: all_killed(node) and (time.sleep(0.1) or all_killed(node)), 10, "everything is dead")
     shutil.rmtree(node.shm, ignore_errors=True)
 
 
 def read(node, key):
-    """The value, or that it is not there; right after a start the arena may have no room for it yet."""
+    """The value, or None if absent; right after a start the arena may have no space for it yet."""
     end = time.monotonic() + 60
     while True:
         got = node.ctl("get", key, "-", check=False)
@@ -87,7 +87,7 @@ class Restart(unittest.TestCase):
         self.check_replay(TRACE, "256MiB", "6GiB")
 
     def test_durable_objects_survive_kills_of_a_writing_tierer(self):
-        """A state file knows what is pending and what is durable; the second must be there, the first may."""
+        """A state file lists pending and durable values; durable ones must be found, pending ones may be."""
         rng = random.Random(5)
         rounds, objects = (12, 40) if LONG else (3, 14)
         kills = 0
@@ -125,7 +125,7 @@ class Restart(unittest.TestCase):
                 finally:
                     stopping.set()
                     thread.join()
-                if number % 3 != 2:  # every third time the kill comes with writes on their way
+                if number % 3 != 2:  # every third kill hits writes in progress
                     wait_until(lambda: node.pid("tierer.0") != 0, 20, "the tierer is back")
                     node.ctl("flush", "--timeout", "120s")
                     note("durable", [key for key in values if key.startswith(f"round{number}/")])

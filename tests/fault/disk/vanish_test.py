@@ -1,4 +1,4 @@
-"""A disk directory that is removed, taken away or made read-only under a living tierer: misses, a state that says so, and back."""
+"""A disk directory that is removed, unmounted or made read-only under a living tierer: misses, a state that reports it, recovery."""
 
 import os
 import random
@@ -28,7 +28,7 @@ class Vanish(unittest.TestCase):
         return values
 
     def served(self, node, values):
-        """How many are there; what is there must be right."""
+        """The number of values found; their bytes must be right."""
         count = 0
         for key, value in values.items():
             got = node.ctl("get", key, "-", check=False)
@@ -37,7 +37,7 @@ class Vanish(unittest.TestCase):
         return count
 
     def changed(self, node, pid):
-        """The tierer has noticed: it is another process now, or the supervisor waits to start it again."""
+        """Waits until the tierer has noticed: it is a new process, or the supervisor waits to restart it."""
         wait_until(lambda: node.pid("tierer.0") != pid, 20, "the tierer noticed")
 
     def back(self, node):
@@ -52,7 +52,7 @@ class Vanish(unittest.TestCase):
             self.changed(node, pid)
             self.back(node)
             left = self.served(node, values)
-            self.assertLess(left, len(values))  # most were on disk alone
+            self.assertLess(left, len(values))  # most were only on disk
             again = self.fill(node, 16)
             self.assertEqual(self.served(node, again), len(again), node.logs())
             print(f"{left} of {len(values)} were in memory as well")
@@ -76,11 +76,11 @@ class Vanish(unittest.TestCase):
                 self.assertTrue(mount("--bind", real, path))
                 self.assertTrue(mount("-o", "remount,bind,ro", path))
                 self.changed(node, pid)
-                wait_until(lambda: b"degraded" in node.ctl("status").stdout, 20, "the node says that its disk is away")
+                wait_until(lambda: b"degraded" in node.ctl("status").stdout, 20, "the node reports that its disk is missing")
                 self.served(node, values)
                 self.assertTrue(mount("-o", "remount,bind,rw", path))
                 self.back(node)
-                # The tierer is ready before it has told what it found.
+                # The tierer is ready before it has reported the values it found.
                 wait_until(lambda: self.served(node, values) == len(values), 60, "everything is there again")
         finally:
             subprocess.run(["umount", "--lazy", path], check=False, stderr=subprocess.DEVNULL)

@@ -523,7 +523,7 @@ class Lives(unittest.TestCase):
     def test_a_master_says_that_its_nodes_directory_was_removed_or_its_node_killed(self):
         # a supervisor that was killed while its mv renamed a file leaves the mv, whose directory is gone: its last words
         for harm, words in ((lambda place: os.rename(place.run, place.run + ".gone"), "it.* was removed"),
-                            (lambda place: os.kill(place.supervisor(), signal.SIGKILL), "(it.* ended without a word|mv: cannot stat)")):
+                            (lambda place: os.kill(place.supervisor(), signal.SIGKILL), "(it.* ended without output|mv: cannot stat)")):
             with Place() as place:
                 master = place.master()
                 harm(place)

@@ -94,7 +94,7 @@ class Layout(unittest.TestCase):
     def test_blocks_behind_the_memory_are_refused(self):
         group = Group(0, "full", 16, 0, ("a",), 1, 1)
         short = (cache("a", 8, 1, 16, 64)[0]._replace(base_bytes=8 * 1024 - 1),)
-        with self.assertRaisesRegex(ValueError, "1 bytes behind its memory"):
+        with self.assertRaisesRegex(ValueError, "1 bytes after the end of its memory"):
             layout.layers_of(group, Split(1, (("a",),)), {"a": short}, 8)
 
     def test_parts_are_the_heads_of_the_model(self):

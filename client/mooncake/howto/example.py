@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What an inference engine does with mooncake.store, without an engine.
+"""Shows how an inference engine uses mooncake.store, without an engine.
 
-Two processes play workers of vLLM: each has memory for the KV cache of some blocks, with the segments of a block spread over
-layers, as on a GPU. The first one computes a prompt and stores its blocks; the second one gets a longer prompt with the same
-beginning, asks how many of its blocks are there, reads these into blocks of its own, and checks every byte.
+Two processes act as workers of vLLM. Each has memory for the KV cache of some blocks; a block has a segment in each layer, as on a GPU.
+The first worker computes a prompt and stores its blocks. The second one has a longer prompt with the same beginning: it looks up how many
+of its blocks are stored, reads them into its own memory, and checks every byte.
 
-    python3 example.py                          starts a mooncake_master for itself when none runs at 127.0.0.1:50051
-    python3 example.py --master HOST:PORT       uses that one, or fails
+    python3 example.py                          starts a mooncake_master if none runs at 127.0.0.1:50051
+    python3 example.py --master HOST:PORT       uses this one, or fails
 """
 
 import argparse
@@ -34,7 +34,7 @@ KEYS_A_CALL = 32
 LOCAL_BUFFER_BYTES = 16 << 20
 SEGMENT_BYTES_MIN = 64 << 20
 RUNNING = "was running"
-UNSEEN_BLOCKS = 4  # of the second prompt, behind the shared ones
+UNSEEN_BLOCKS = 4  # of the second prompt, after the shared ones
 Report = Dict[str, Any]
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -43,14 +43,14 @@ class Shape(NamedTuple):
     blocks: int  # of the first prompt
     layers: int
     segment_bytes: int  # of one block in one layer
-    run: str  # makes keys that no other run has
+    run: str  # makes the keys of each run unique
 
     @property
     def block_bytes(self) -> int:
         return self.layers * self.segment_bytes
 
     def keys(self, prompt: str, count: int) -> List[str]:
-        """A chain: the key of a block stands for all tokens up to its end. Prompts differ behind the shared blocks."""
+        """A chain: the key of a block covers all tokens up to its end. Prompts differ after the shared blocks."""
         keys, chain = [], hashlib.sha256(self.run.encode())
         for block in range(count):
             chain.update(f"{'shared' if block < self.blocks else prompt} {block};".encode())
@@ -59,7 +59,7 @@ class Shape(NamedTuple):
 
 
 class Cache:
-    """Memory for blocks, a run of it for each layer: a block is spread over all layers."""
+    """Memory for blocks, contiguous for each layer: a block is spread over all layers."""
 
     def __init__(self, shape: Shape, blocks: int) -> None:
         self.shape, self.layer_bytes = shape, blocks * shape.segment_bytes
@@ -75,7 +75,7 @@ class Cache:
         return [self.address + offset for offset in self._offsets(block)]
 
     def compute(self, block: int, key: str) -> None:
-        """What a model would do: bytes that follow from the key."""
+        """Simulates the model: fills the block with bytes that depend on the key."""
         content = hashlib.shake_128(key.encode()).digest(self.shape.block_bytes)
         for layer, offset in enumerate(self._offsets(block)):
             start = layer * self.shape.segment_bytes
@@ -89,11 +89,11 @@ class Cache:
 
 
 class Failure(Exception):
-    """What ends the example, in words."""
+    """The reason why the example ends, as text."""
 
 
 class Bar:
-    """Progress on a terminal; silent elsewhere."""
+    """A progress bar on a terminal; silent elsewhere."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet or not sys.stderr.isatty()
@@ -115,7 +115,7 @@ def batches(count: int) -> Iterator[range]:
 
 
 def set_up(master: str, segment_bytes: int, cache: Cache):  # type: ignore[no-untyped-def]
-    """A store, as a connector sets it up. Raises Failure."""
+    """Returns a store, set up as a connector does. Raises Failure."""
     from mooncake.store import MooncakeDistributedStore
 
     store = MooncakeDistributedStore()
@@ -131,7 +131,7 @@ def set_up(master: str, segment_bytes: int, cache: Cache):  # type: ignore[no-un
 
 # ---------------------------------------------------------------- the two workers
 def store_prompt(store, shape: Shape, cache: Cache, bar: Bar) -> Report:  # type: ignore[no-untyped-def]
-    """Worker 1: stores the blocks of its prompt that are not there."""
+    """Worker 1: stores the blocks of its prompt that do not exist yet."""
     keys = shape.keys("first", shape.blocks)
     for block, key in enumerate(keys):
         cache.compute(block, key)
@@ -153,7 +153,7 @@ def store_prompt(store, shape: Shape, cache: Cache, bar: Bar) -> Report:  # type
 
 
 def read_prompt(store, shape: Shape, cache: Cache, tell) -> Report:  # type: ignore[no-untyped-def]
-    """Worker 2: finds the longest prefix that is there, reads it and checks it."""
+    """Worker 2: finds the longest stored prefix, reads it and checks it."""
     keys = shape.keys("second", shape.blocks + UNSEEN_BLOCKS)
     found = store.batch_is_exist(keys)
     prefix = next((i for i, code in enumerate(found) if code != 1), len(keys))
@@ -173,7 +173,7 @@ def read_prompt(store, shape: Shape, cache: Cache, tell) -> Report:  # type: ign
 
 
 def be_worker_2(given: Report) -> int:
-    """In a process of its own: a line of JSON on standard output for each step, the last one is the result."""
+    """Runs in a separate process. Prints a line of JSON for each step; the last one is the result."""
     def tell(done: int, total: int) -> None:
         print(json.dumps({"done": done, "total": total}), flush=True)
 
@@ -204,7 +204,7 @@ def watch_worker_2(master: str, shape: Shape, bar: Bar) -> Report:
     return dict(said["result"])
 
 
-# ---------------------------------------------------------------- a master of our own
+# ---------------------------------------------------------------- our own master
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -216,7 +216,7 @@ def master_command() -> List[str]:
         return [sys.executable, "-m", "mooncake.cli", "mooncake_master"]
     path = shutil.which("mooncake_master")
     if path is None:
-        raise Failure("no master runs, and there is no program mooncake_master: neither in the package mooncake nor on the PATH")
+        raise Failure("no master runs, and the program mooncake_master is neither in the package mooncake nor in PATH")
     return [path]
 
 
@@ -231,7 +231,7 @@ def master_is_there(master: str) -> bool:
 
 
 def admin(metrics_port: int, path: str) -> Optional[str]:
-    """What the admin HTTP tells; None: it does not."""
+    """Returns a page of the admin HTTP; None: it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}{path}", timeout=10) as answer:
             return str(answer.read().decode())
@@ -241,7 +241,7 @@ def admin(metrics_port: int, path: str) -> Optional[str]:
 
 @contextlib.contextmanager
 def own_master(memory_bytes: int) -> Iterator[Tuple[str, int]]:
-    """(address, port of the admin HTTP) of a master that ends with the block."""
+    """Starts a master that ends with the `with` block; gives (address, port of the admin HTTP)."""
     port, metrics_port = free_port(), free_port()
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen([*master_command(), f"--port={port}", "--rpc_address=127.0.0.1", "--metrics_host=127.0.0.1",
@@ -251,7 +251,7 @@ def own_master(memory_bytes: int) -> Iterator[Tuple[str, int]]:
             while not json.loads(admin(metrics_port, "/health") or "{}").get("service_ready"):
                 if process.poll() is not None or time.monotonic() > end:
                     log.seek(0)
-                    raise Failure(f"mooncake_master did not start; it said:\n{log.read()[-2000:]}")
+                    raise Failure(f"mooncake_master did not start; its output:\n{log.read()[-2000:]}")
                 time.sleep(0.1)
             yield f"127.0.0.1:{port}", metrics_port
         finally:
@@ -284,21 +284,21 @@ def speed(blocks: int, block_bytes: int, seconds: float) -> str:
 
 def print_report(report: Report, shape: Shape) -> None:
     size = shape.block_bytes
-    print(f"master    {report['master']} ({report['master_was']}); segments: {', '.join(report['segments'] or ['not told'])}")
+    print(f"master    {report['master']} ({report['master_was']}); segments: {', '.join(report['segments'] or ['unknown'])}")
     print(f"worker 1  {report['segment']}: stored {report['stored_blocks']} blocks of {size >> 10} KiB from {shape.layers} layers, "
           f"{speed(report['stored_blocks'], size, report['put_seconds'])}")
-    print(f"worker 2  asked for {report['asked_blocks']} blocks, found the prefix of {report['prefix_blocks']} "
+    print(f"worker 2  looked up {report['asked_blocks']} blocks, found a prefix of {report['prefix_blocks']} "
           f"({report['tiers']['memory']} in memory, {report['tiers']['disk']} on disk), "
           f"{speed(report['prefix_blocks'], size, report['get_seconds'])}")
     if report["master_was"] != RUNNING:
-        print("speed     of a node that began a second ago; of one that has touched its memory: --master")
-    print(f"bytes     {'every byte is right' if report['good'] else str(report['wrong_blocks']) + ' blocks are wrong or missing'}")
+        print("speed     of a node that started a second ago; use --master for one that has touched its memory")
+    print(f"bytes     {'every byte is correct' if report['good'] else str(report['wrong_blocks']) + ' blocks are wrong or missing'}")
 
 
 def size_of(text: str) -> int:
     number, unit = (text[:-1], UNITS[text[-1].lower()]) if text[-1:].lower() in UNITS else (text, 1)
     if not number.isascii() or not number.isdigit() or not 1 <= int(number) * unit <= 1 << 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1..1g bytes, as in 32k")
+        raise argparse.ArgumentTypeError(f"{text!r} is not 1..1g bytes, for example 32k")
     return int(number) * unit
 
 
@@ -310,12 +310,12 @@ def count_of(text: str) -> int:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--master", metavar="HOST:PORT", help=f"a master that runs ({MASTER}, else one is started)")
+    parser.add_argument("--master", metavar="HOST:PORT", help=f"a running master (default: {MASTER}, or one is started)")
     parser.add_argument("--metrics-port", type=count_of, default=9003, help="port of its admin HTTP (%(default)s)")
     parser.add_argument("--blocks", type=count_of, default=128, help="blocks of the prompt (%(default)s)")
     parser.add_argument("--layers", type=count_of, default=32, help="layers of the model (%(default)s)")
     parser.add_argument("--segment", type=size_of, default="16k", help="bytes of a block in a layer (%(default)s)")
-    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--worker-2", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.layers * options.segment > 1 << 30:

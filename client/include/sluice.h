@@ -945,7 +945,7 @@ uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_coun
 /* ---- by layers ----
  *
  * A store or load whose request has layer_count overlaps its copies with the engine's computation.
- * A layer here is one of the forward pass, counted from 0. It stands for consecutive layers of each
+ * A layer here is one of the forward pass, counted from 0. It covers consecutive layers of each
  * pool, so a pool registers its layers in the order of the forward pass (K and V of layer 0, K and
  * V of layer 1, ...). With 64 layers in a pool and layer_count 32, layer i is 2i and 2i + 1. Pools
  * that take part in only some layers use layer_ends.

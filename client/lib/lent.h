@@ -1,4 +1,4 @@
-/* client/lib/lent.h - extents that a GPU may still access. */
+/* client/lib/lent.h - extents that a GPU may still access */
 #ifndef SL_CLIENT_LIB_LENT_H
 #define SL_CLIENT_LIB_LENT_H
 

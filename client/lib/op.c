@@ -20,7 +20,7 @@ static void bitmap_take(struct sl_op *op, unsigned char *to, struct sl_bytes fro
 }
 
 /* A restarted coordinator treats a resent request as a new one. A late answer of its predecessor
- * does not tell what that does with the device blocks: they are free when the fence says so
+ * does not tell what that does with the device blocks: they are free when they are fenced
  * (sl_op_wait_fenced). */
 static bool answered_by_all(const struct sl_op *op)
 {

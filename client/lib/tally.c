@@ -6,7 +6,7 @@
 static inline uint32_t codes_count(const struct tally *tally, sl_err code)
 {
     uint32_t count = 0;
-    if (tally->count == 1) { /* what is made for many would take longer to begin than this takes */
+    if (tally->count == 1) { /* a fast path: the general one would take longer to set up */
         return tally->codes[0] == code;
     }
     for (uint32_t i = 0; i < tally->count; i++) {
@@ -45,13 +45,14 @@ void sl_tally_tier(struct tally *tally, enum sl_tier tier, uint64_t bytes)
 
 void sl_tally_wait(struct tally *tally)
 {
-    if (tally->begin_ns == 0) { /* the look at memory took less than a look at a clock */
+    if (tally->begin_ns == 0) { /* the look-up so far took less than a clock read */
         tally->begin_ns = sl_clock_monotonic_ns();
     }
     tally->weight = 1;
 }
 
-/* What was not found. Who had too small a buffer, or too many pins, asks again, and counts then. */
+/* Counts items that were not found. A caller with too small a buffer or too many pins tries again,
+ * and is counted then. */
 static void rest_count(const struct tally *tally, uint32_t *missed, uint32_t *failed)
 {
     if (tally->found < tally->count) {
@@ -60,7 +61,7 @@ static void rest_count(const struct tally *tally, uint32_t *missed, uint32_t *fa
     }
 }
 
-/* What is rare is no part of the others' way. */
+/* Out of line, since it is rare. */
 static void __attribute__((noinline))
 tenant_count(const struct tally *tally, struct sl_client *client, const struct sl_reader *reader)
 {

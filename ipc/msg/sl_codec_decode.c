@@ -22,8 +22,8 @@ struct frame {
 };
 #define SKIPPED_MAX (1u << 20) /* a later release's message has fewer */
 
-/* A header: the width of its number, and of further bytes. TEXT, BIN and EXT have as many bytes as
- * the number tells, plus the further ones. */
+/* A header: the width of its number, and of further bytes. TEXT, BIN and EXT are followed by that
+ * number of bytes plus the further ones. */
 struct head {
     unsigned char kind, width, more;
 };
@@ -373,7 +373,7 @@ static sl_err decode_envelope(struct spot *spot, struct sl_msg *out)
     uint64_t version = 0;
     sl_err err = decode_version(*spot->frame, &version, spot->place.why);
     if (err == SL_ERR_VERSION) {
-        /* Envelopes only ever grow: an envelope of any version tells whom to answer. */
+        /* Envelopes only ever grow: an envelope of any version names the sender. */
         struct spot quiet = *spot;
         quiet.place.why = NULL;
         spot->codec->envelope_is_intact = envelope_read(&quiet, out) == SL_OK;

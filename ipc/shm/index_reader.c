@@ -110,7 +110,7 @@ static bool record_stood(index_word *record, uint64_t version, index_word *slot,
     return word_get_acquire(slot) == slot_word && word_get(&record[RECORD_VERSION]) == version;
 }
 
-/* Reads one record behind a slot whose word was just loaded (acquire). If INDEX_LOOK_FOUND,
+/* Reads the record of a slot whose word was just loaded (acquire). If INDEX_LOOK_FOUND,
  * found->words holds its first `count` words. The result was true at one moment: version and slot
  * are checked again at the end. */
 static enum index_look record_look(const struct sl_index_view *view, const struct wanted *wanted,

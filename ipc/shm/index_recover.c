@@ -1,4 +1,4 @@
-/* ipc/shm/index_recover.c - repairs what a killed registrar left behind, while readers continue.
+/* ipc/shm/index_recover.c - repairs the index after a registrar was killed, while readers continue.
  *
  * The walk covers every slab, so it costs as much as reading the index once or twice. Each step
  * leaves the index valid for readers and can be repeated: a registrar that is killed here starts

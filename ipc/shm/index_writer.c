@@ -1,8 +1,8 @@
 /* ipc/shm/index_writer.c - the registrar's side: a record is complete before one store makes it
  * count.
  *
- * The process may be killed after any store. index_recover.c repairs what each sequence here leaves
- * behind; the kill-point tests stop after every store. */
+ * The process may be killed after any store. index_recover.c repairs what each sequence here may
+ * leave; the kill-point tests stop after every store. */
 #include "ipc/shm/index_internal.h"
 
 #include "runtime/base/sl_clock.h"

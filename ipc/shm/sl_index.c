@@ -184,7 +184,7 @@ static sl_err index_plan(const struct sl_index_options *options, struct index_he
     if (slabs < 2 || slabs * INDEX_SLAB_BYTES < plan->records_offset_bytes) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "index of %" PRIu64 " bytes is too small for %" PRIu64
-                       " keys: their table alone takes %" PRIu64,
+                       " keys: just their table takes %" PRIu64,
                        total_bytes, key_count, plan->records_offset_bytes);
     }
     plan->slab_count_max = slabs;

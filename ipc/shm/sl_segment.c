@@ -42,7 +42,7 @@ struct segment_header {
 };
 static_assert(sizeof(struct segment_header) == 96, "format of the segment header");
 static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
-              "own part comes behind");
+              "the kind's part follows");
 
 /* The layouts that this program reads; it writes the newest. Raise `newest` when the contents of a
  * kind, or of its part of the header page, get another meaning; notes in the index (a number or a

@@ -1,4 +1,5 @@
-/* tests/sim/sim.c - events in order of simulated time, and the environment made of them. */
+/* tests/sim/sim.c - the queue of events in order of simulated time, and the actors' environment on
+ * top of it. */
 #include "tests/sim/sim_internal.h"
 
 #include <dirent.h>
@@ -12,10 +13,10 @@
 #define FIRST_PID         5000000u /* above any pid_max */
 #define DELAY_NS_STANDARD (200 * SL_NS_PER_US)
 #define DIED_DELAY_NS     (2 * SL_NS_PER_MS)
-#define LATE_NS_MAX       (300 * SL_NS_PER_MS) /* of a message, when it is late: behind its resend */
-#define KILL_RESTART_NS   (20 * SL_NS_PER_MS)  /* the supervisor starts anew what an actor killed */
+#define LATE_NS_MAX       (300 * SL_NS_PER_MS) /* of a late message: after its resend */
+#define KILL_RESTART_NS   (20 * SL_NS_PER_MS)  /* the supervisor's restart after a kill */
 #define BACK_OFF_NS       (100 * SL_NS_PER_MS)
-#define AT_ONCE_MAX       100000u /* events without time going on: a loop */
+#define AT_ONCE_MAX       100000u /* events without progress of time: a loop */
 
 static struct sim_node *node_of(struct sl_env *env)
 {
@@ -156,7 +157,7 @@ struct sim_node *sim_node_named(const struct sim_host *host, struct sim *sim, co
     return NULL;
 }
 
-/* A client has the number of its process, which no other one has. */
+/* A client is identified by the number of its process, which is unique. */
 static bool is_of(struct sl_proc_id process, struct sl_proc_id proc)
 {
     return sl_proc_id_is_client(proc) ? process.pid == proc.pid : sl_proc_id_equal(process, proc);
@@ -181,8 +182,8 @@ sl_err sim_env_send(struct sl_env *env, const char *to, const void *frame, size_
     if (target == NULL) {
         return SL_ERR_UNREACHABLE;
     }
-    /* A name leads to whoever bears it now (routing ids are handed over). Requests go along our
-     * connection, replies along theirs: in order each, not among each other. */
+    /* A name leads to its present owner (routing ids are handed over). Requests use our connection,
+     * replies theirs: each keeps its order, but not relative to the other. */
     uint64_t *pair_ns = &node->pair_ns[reply][sim_number(target)];
     uint64_t delay_ns = sim->delay_ns_max;
     if (sim->late_of != 0 && sim_random_below(sim, sim->late_of) == 0) {
@@ -231,7 +232,7 @@ static sl_err env_watch(struct sl_env *env, struct sl_proc_id proc, uint64_t coo
         died_tell(sim, &watch);
         return SL_OK;
     }
-    for (uint32_t i = 0; i < sim->watch_count; i++) { /* again: as one */
+    for (uint32_t i = 0; i < sim->watch_count; i++) { /* replaces an old watch */
         struct sim_watch *old = &sim->watches[i];
         if (old->node == watch.node && old->incarnation == watch.incarnation &&
             sl_proc_id_equal(old->proc, proc)) {
@@ -302,7 +303,7 @@ static void env_finish(struct sl_env *env)
     node_of(env)->finished = true;
 }
 
-/* Nothing here has descriptors: what arrives wakes by itself. */
+/* No descriptors exist here: arrivals wake the actor by themselves. */
 static sl_err env_watch_fd(struct sl_env *env, int fd, struct sl_error *why)
 {
     (void)env, (void)fd, (void)why;
@@ -359,7 +360,7 @@ static void node_boot(struct sim *sim, struct sim_node *node)
         .paths = &node->host->paths,
         .log = sim->log,
         .network = &node->network,
-        .next_seq = sim->now_ns, /* as the process does */
+        .next_seq = sim->now_ns, /* as the real process does */
     };
     page.self = node->env.self;
     SIM_CHECK(sl_metrics_open(&page, &node->env.metrics, &why) == SL_OK, "%s", why.text);
@@ -380,12 +381,12 @@ static void node_boot(struct sim *sim, struct sim_node *node)
     }
 }
 
-/* Tables for no more than a few clients have at a time. An actor that starts, and one starts at
- * every turn here, touches all of its tables: of the standard's, 20 MB a coordinator, the kernel
- * made half of the time of all runs. */
+/* Tables sized for the few clients that exist at a time. An actor that starts touches all of its
+ * tables, and one starts at every turn here: with the default sizes (20 MB a coordinator), the
+ * kernel took half of the time of all runs. */
 static const char *const small[] = {"queue_messages", "128", "handovers_max", "256", NULL};
 
-/* settings: names and values in turn, then NULL; NULL is none. */
+/* settings: names and values alternating, then NULL; NULL is none. */
 static void settings_set(struct sl_config *config, const char *const *settings)
 {
     struct sl_error why = {0};
@@ -421,7 +422,7 @@ uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank,
     return sim_number(node);
 }
 
-/* The kernel would release the locks of a dead process. */
+/* Releases the locks of a dead process, as the kernel would. */
 static void close_lock(const struct sim_host *host)
 {
     char lock[1100], path[64], target[1100];
@@ -546,7 +547,7 @@ struct sim *sim_of(struct sl_env *env)
     return node_of(env)->sim;
 }
 
-/* ---- what the process does around an actor (ipc/msg/sl_process.c) ---- */
+/* ---- the process around an actor (ipc/msg/sl_process.c) ---- */
 
 static void node_hello(struct sim *sim, struct sim_node *node)
 {
@@ -575,7 +576,7 @@ static sl_err node_message(struct sim *sim, struct sim_node *node, const struct 
     sl_err err = sl_codec_decode(sim->codec, event->frame, event->frame_bytes, &msg, &why);
     SIM_CHECK(err == SL_OK, "to %s: %s: %s", node->name, sl_err_name(err), why.text);
     if (msg.type != SL_MSG_ENGINE_REGISTER && msg.type != SL_MSG_ENGINE_GET_REPLY) {
-        mix_bytes(sim, event->frame, event->frame_bytes); /* those two name real descriptors */
+        mix_bytes(sim, event->frame, event->frame_bytes); /* those two contain real descriptors */
     }
     msg.received_ns = sim->now_ns;
     if (msg.type == SL_MSG_PING) {
@@ -621,7 +622,7 @@ static sl_err node_event(struct sim *sim, struct sim_node *node, struct sim_even
         return node_message(sim, node, event);
     case EVENT_TICK:
         if (node->wake_ns > sim->now_ns) {
-            return SL_OK; /* an earlier wish was served in between */
+            return SL_OK; /* a tick in between served this wake-up */
         }
         node->wake_ns = SL_NEVER_NS;
         return node->actor->tick(node->state, sim->now_ns);
@@ -672,7 +673,7 @@ static void event_run(struct sim *sim, struct sim_event *event)
     if (gone) {
         return;
     }
-    if (event->kind == EVENT_SUPERVISOR) { /* whatever the process does */
+    if (event->kind == EVENT_SUPERVISOR) { /* even if the process is stopped */
         sim_supervisor_look(sim, node);
         return;
     }
@@ -682,8 +683,8 @@ static void event_run(struct sim *sim, struct sim_event *event)
         struct sim_event later = *event;
         event->frame = NULL;
         later.at_ns = node->stopped_until_ns;
-        if (event->tie >= node->deferred) { /* else it waits already, and is stopped once more */
-            later.tie = node->deferred++;   /* in the order of arrival, before what arrives then */
+        if (event->tie >= node->deferred) { /* else it is waiting already */
+            later.tie = node->deferred++;   /* in the order of arrival, ahead of later arrivals */
         }
         event_push(sim, later);
         return;
@@ -693,7 +694,7 @@ static void event_run(struct sim *sim, struct sim_event *event)
     sim->turn = node;
     sl_err err = node_event(sim, node, event);
     sim->turn = NULL;
-    bool over = strcmp(node->name, SIM_DOOR) == 0 && err == SL_ERR_INTERNAL; /* memory is new */
+    bool over = strcmp(node->name, SIM_DOOR) == 0 && err == SL_ERR_INTERNAL; /* new memory */
     if (err == SL_ERR_DEVICE || over) { /* its process ends, the supervisor starts another */
         sim_kill(sim, sim_number(node), BACK_OFF_NS);
         return;
@@ -772,7 +773,7 @@ void sim_suspend(struct sim *sim, uint64_t ns)
 {
     sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: suspended for %llu us",
                  (unsigned long long)sim->now_ns, (unsigned long long)(ns / SL_NS_PER_US));
-    /* Some look at the time before they look at what has arrived. */
+    /* Some actors read the clock before they read arrived messages. */
     for (uint32_t i = 0; i < sim->node_count; i++) {
         struct sim_node *node = &sim->nodes[i];
         if (node->alive && node->wake_ns != SL_NEVER_NS && sim_random_below(sim, 2) == 0) {
@@ -809,11 +810,11 @@ void sim_power_cut(struct sim *sim, uint32_t number, uint64_t restart_ns)
             continue;
         }
         bool actor = !node->fixed_name;
-        bool away = actor && !node->alive; /* to be started anyway */
+        bool away = actor && !node->alive; /* will be started anyway */
         sim_kill(sim, i, actor ? sim_random_below(sim, restart_ns) : SL_NEVER_NS);
         node->stopped_until_ns = away ? node->stopped_until_ns : 0;
     }
-    uint32_t kept = 0; /* what was on its way is gone */
+    uint32_t kept = 0; /* messages in flight are lost */
     struct sim_event *all = sim->heap;
     uint32_t count = sim->event_count;
     sim->heap = NULL;

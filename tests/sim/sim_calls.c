@@ -1,6 +1,6 @@
-/* tests/sim/sim_calls.c - calls of processes with threads that the linker leads here (--wrap): for
- * threads, locks, polls and sockets. What the directory's library calls as well is in sim_redis.c,
- * and calls for files are in sim_files.c. */
+/* tests/sim/sim_calls.c - calls of processes with threads that the linker directs here (--wrap):
+ * for threads, locks, polls and sockets. Calls that the directory's library makes as well are in
+ * sim_redis.c, calls for files in sim_files.c. */
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/sim_process.h"
 
@@ -122,7 +122,7 @@ int __wrap_gethostname(char *name, size_t bytes)
     if (sim_world == NULL) {
         return REAL(gethostname)(name, bytes);
     }
-    (void)snprintf(name, bytes, "host"); /* all have the same */
+    (void)snprintf(name, bytes, "host"); /* all hosts have the same name */
     return 0;
 }
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */

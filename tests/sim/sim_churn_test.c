@@ -1,12 +1,12 @@
-/* tests/sim/sim_churn_test.c - the ceilings of memory, index and disks through long churn.
+/* tests/sim/sim_churn_test.c - the limits of memory, index and disks under long churn.
  *
- * Clients put, read, remove and put anew far more than the disks hold, while processes are killed,
- * disks fail and the power goes. After every single event what the files on the simulated disks
- * really take, and what memory and index take, is compared with the ceilings: the first sample over
- * one ends the run. Every value that is read is compared, too: no wrong byte, nothing that was
- * removed.
+ * Clients put, read, remove and put again far more than the disks hold, while processes are killed,
+ * disks fail and the power is cut. After every single event, the space that files really take on
+ * the simulated disks, and the memory of arena and index, are compared with the limits: the first
+ * sample above one ends the run. Every value that is read is compared as well: no wrong bytes, and
+ * no removed value.
  *
- * SL_SIM_CHURN_SECONDS: of simulated time (an hour: 3600). Others: sim_seeds.h. */
+ * SL_SIM_CHURN_SECONDS: simulated time (an hour: 3600). Others: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"
@@ -24,7 +24,7 @@
 #include <time.h>
 
 #ifndef SEEDS_STANDARD
-#define SEEDS_STANDARD 4u /* one disk and two disks in turn */
+#define SEEDS_STANDARD 4u /* alternating one disk and two disks */
 #endif
 #define SECONDS_STANDARD 180u
 #define CLIENTS          2u
@@ -51,8 +51,8 @@ struct ceiling {
 enum { CEILING_MEMORY, CEILING_INDEX, CEILING_DISK, CEILINGS = CEILING_DISK + SIM_DISKS };
 
 struct key {
-    uint32_t last;  /* version that was put last; 0: none ever */
-    uint32_t floor; /* versions below were removed */
+    uint32_t last;  /* last version put; 0: none */
+    uint32_t floor; /* lower versions were removed */
 };
 
 struct churn;
@@ -83,7 +83,7 @@ static void sample(struct ceiling *ceiling, uint64_t bytes, uint64_t now_ns)
               (unsigned long long)ceiling->bytes_max);
 }
 
-/* What the segment of the index takes of the machine. */
+/* The memory of the machine that the index's shm file takes. */
 static uint64_t index_bytes(const struct churn *churn)
 {
     char path[300];
@@ -106,7 +106,7 @@ static void look(void *context)
     }
 }
 
-/* ---- values: their bytes say whose they are ---- */
+/* ---- values: their bytes carry their key and version ---- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -219,7 +219,7 @@ static void clients_start(struct churn *churn)
     }
 }
 
-/* ---- trouble ---- */
+/* ---- disturbances ---- */
 
 static void make_trouble(struct churn *churn)
 {
@@ -227,7 +227,8 @@ static void make_trouble(struct churn *churn)
     uint32_t victim = churn->victims[sim_random_below(sim, churn->victim_count)];
     switch (sim_random_below(sim, 8)) {
     case 0:
-        if (churn->disk_count > 1 && sim_random_below(sim, 2) == 0) { /* longer than it is missed */
+        if (churn->disk_count > 1 &&
+            sim_random_below(sim, 2) == 0) { /* longer than it is waited for */
             sim_kill(sim, churn->tierer, sim_random_below(sim, 60 * SL_NS_PER_S));
         }
         sim_power_cut(sim, 0, 100 * SL_NS_PER_MS);
@@ -296,7 +297,7 @@ static uint64_t churn_seconds(void)
     return text == NULL ? SECONDS_STANDARD : strtoull(text, NULL, 10);
 }
 
-/* Gives the hash of all that happened. */
+/* Returns the hash of all events. */
 static uint64_t run_seed(uint64_t seed)
 {
     uint64_t seconds = churn_seconds();

@@ -1,14 +1,14 @@
-/* tests/sim/sim_cluster_test.c - two or three nodes under chance: clients put, get and remove on
- * each, engines store and load on each, what one has is read by the others; links are cut, one way
- * or both, or slow; transporters, other actors and whole nodes are killed, stopped, started again,
- * or come back empty.
+/* tests/sim/sim_cluster_test.c - two or three nodes under random disturbances: clients put, get and
+ * remove on each, engines store and load on each, and nodes read each other's values. Links are
+ * cut, one way or both, or slow; transporters, other actors and whole nodes are killed, stopped,
+ * restarted, or return empty.
  *
- * Checked: no wrong byte; every call ends by its deadline; trouble of one node excuses nothing at
- * another: what is in memory there is read without a wait, puts and removals work; ceilings and
- * tables hold; when the trouble is over, what any node has is read at every other, and no pin,
- * claim or space is left over. In some runs blocks go straight into engines' pools, by loads and by
- * hand-overs: there nothing lands in a block that was given back. How to choose seeds: sim_seeds.h.
- */
+ * Checked: no wrong bytes; every call ends by its deadline; a disturbance of one node excuses no
+ * failure at another: values in memory there are read without a wait, puts and removals work;
+ * limits and tables hold. When the disturbances are over, every node can read the values of all
+ * others, and no pin, claim or space is left over. In some runs blocks are read straight into
+ * engines' pools, by loads and by hand-overs: there no byte is written to a block that was
+ * released. Choosing seeds: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"
@@ -31,42 +31,42 @@
 #endif
 #define WARM_UP_NS            (300 * SL_NS_PER_MS)
 #define ACTIVE_NS             (5 * SL_NS_PER_S)
-#define QUIET_NS              (8 * SL_NS_PER_S) /* the last ops end, pins expire, links are built again */
-#define WARM_NS               (2100 * SL_NS_PER_MS) /* a call */
+#define QUIET_NS              (8 * SL_NS_PER_S)     /* ops end, pins expire, links are rebuilt */
+#define WARM_NS               (2100 * SL_NS_PER_MS) /* longer than a call */
 #define VERIFY_NS             (120 * SL_NS_PER_S)
 #define ENGINE_PAUSE_NS       (80 * SL_NS_PER_MS)
 #define ENGINE_PAUSE_NS_SHORT (15 * SL_NS_PER_MS)
 #define ENGINES_MAX           6u /* of a host, one after the other */
 #define SIDES_MAX             8u
-#define HANDOVER_CALM_NS      SL_NS_PER_S       /* then the nodes know each other */
-#define AGAIN_NS              (3 * SL_NS_PER_S) /* of each host some are direct, and half by layers */
-#define HANDOVER_END_NS       (11 * SL_NS_PER_S) /* what failed before decode came is forgotten */
+#define HANDOVER_CALM_NS      SL_NS_PER_S        /* by then the nodes know each other */
+#define AGAIN_NS              (3 * SL_NS_PER_S)  /* some are direct, half by layers */
+#define HANDOVER_END_NS       (11 * SL_NS_PER_S) /* early failures are forgotten */
 #define ACTORS_MAX            8u
 #define DELAY_NS              (400 * SL_NS_PER_MS) /* of slow links */
 #define CORRUPT_ONE_OF        40u
 #define SLOW_ONE_OF           8u
-#define TRIES_STRAIGHT        3u /* for a kind of trouble that is played: more of it happens */
+#define TRIES_STRAIGHT        3u /* for the disturbance under test: it happens more often */
 #define ENDS_ONE_OF           8u
 #define POWER_MAX             3u /* cuts of a run: each takes an engine */
 
 enum trouble {
-    TROUBLE_LINKS = 1, /* cut: one way, both ways, all of a node */
-    TROUBLE_SLOW = 2,  /* links take their time */
+    TROUBLE_LINKS = 1, /* cut: one way, both ways, all links of a node */
+    TROUBLE_SLOW = 2,  /* links are slow */
     TROUBLE_DOORS = 4, /* transporters are killed and stopped */
     TROUBLE_ACTORS = 8,
     TROUBLE_NODES = 16,    /* all of a node's actors are killed or stopped */
-    TROUBLE_POWER = 32,    /* a node comes back with empty memory */
+    TROUBLE_POWER = 32,    /* a node returns with empty memory */
     TROUBLE_CLOCKS = 64,   /* the wall clock is set */
-    TROUBLE_BITS = 128,    /* what is read from another node has wrong bits at times */
-    TROUBLE_ENGINES = 256, /* those that hand over are killed */
-    HANDOVERS = 512, /* no trouble: engines hand over, from prefill to decode, between all hosts */
-    STRAIGHT = 1024  /* no trouble: loads keep nothing here, they go straight into engines' pools */
+    TROUBLE_BITS = 128,    /* reads from other nodes sometimes get wrong bits */
+    TROUBLE_ENGINES = 256, /* engines that hand over are killed */
+    HANDOVERS = 512, /* not one: engines hand over, from prefill to decode, between all hosts */
+    STRAIGHT = 1024  /* not one: loads keep no copy here, they read straight into engines' pools */
 };
 
 struct scenario {
     const char *name;
     uint32_t trouble, hosts;
-    bool disk; /* and tiny memory over it */
+    bool disk; /* with tiny memory over it */
     uint64_t delay_ns_max;
     uint32_t late_of;
 };
@@ -127,7 +127,7 @@ struct host {
     uint32_t actors[ACTORS_MAX], actor_count;
     uint32_t registrar, door;
     uint32_t engines[ENGINES_MAX], engine_count;
-    uint32_t sides[2], side_count; /* engines that hand over: prefill, decode; how many so far */
+    uint32_t sides[2], side_count; /* engines that hand over: prefill, decode; their number */
     uint32_t clients[FAR_SLOTS];
     uint64_t memory_peak;
     uint64_t warm_ns; /* when the disk was ready after a power cut */
@@ -149,7 +149,7 @@ static bool has(const struct run *run, enum trouble trouble)
     return (run->scenario->trouble & (uint32_t)trouble) != 0;
 }
 
-/* ---- what holds at any time ---- */
+/* ---- invariants ---- */
 
 static uint64_t objects_bytes(const struct sl_index_view *view, const struct sl_arena *arena)
 {
@@ -192,7 +192,7 @@ static void check_at_rest(struct run *run, uint32_t number, uint64_t used_bytes,
               number, (unsigned long long)used_bytes, (unsigned long long)bytes);
 }
 
-/* at_rest: nothing is being written, nobody pins: what is used is what objects take. */
+/* at_rest: no writes or pins are in progress, so the used space is exactly that of the objects. */
 static void check_host(struct run *run, uint32_t number, bool at_rest)
 {
     struct sl_index_view *view = NULL;
@@ -246,8 +246,7 @@ static void engine_start(struct run *run, uint32_t number)
     (void)snprintf(host->work.verifier, sizeof(host->work.verifier), "%s", name);
 }
 
-/* A new one has a name of its own: what happens to the device memory of a dead one is nobody's
- * business. */
+/* A new one has a name of its own: its predecessor's device memory is never looked at again. */
 static void side_start(struct run *run, uint32_t number, uint32_t side)
 {
     struct host *host = &run->hosts[number];
@@ -328,7 +327,7 @@ static void host_settings(struct run *run, uint32_t number)
     *at = NULL;
 }
 
-/* ---- trouble ---- */
+/* ---- disturbances ---- */
 
 static uint64_t span(struct sim *sim)
 {
@@ -358,7 +357,7 @@ static void trouble_links(struct run *run)
     }
 }
 
-/* Some answers come when what they promise is over. */
+/* Some answers arrive after what they grant has expired. */
 static void trouble_slow(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -383,7 +382,7 @@ static void actor_trouble(struct run *run, uint32_t host, uint32_t actor, uint64
     }
 }
 
-/* A transporter's end disturbs nothing at its own node either but reads from others. */
+/* At its own node, the end of a transporter affects only reads from other nodes. */
 static void trouble_door(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -402,7 +401,7 @@ static void trouble_actor(struct run *run)
     const struct host *of = &run->hosts[host];
     uint32_t actor = of->actors[sim_random_below(sim, of->actor_count)];
     if (has(run, STRAIGHT) && sim_random_below(sim, 2) == 0) {
-        actor = of->actors[of->actor_count - 2]; /* the coordinator: it lends and fences */
+        actor = of->actors[of->actor_count - 2]; /* the coordinator, which lends and fences */
     }
     actor_trouble(run, host, actor, sim_random_below(sim, 200 * SL_NS_PER_MS),
                   sim_random_below(sim, 2) == 0);
@@ -483,8 +482,7 @@ static void make_trouble(struct run *run)
     }
 }
 
-/* Whether the disk has said what it holds. Calls that began before it did are over a while later.
- */
+/* Whether the disk has reported its values. Calls that began earlier end within WARM_NS of that. */
 static void check_warm(struct run *run)
 {
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
@@ -534,7 +532,7 @@ static void run_to_rest(struct run *run)
     }
 }
 
-/* What any node has is read at every other, blocks too. */
+/* Values of every node can be read at every other, blocks as well. */
 static void run_verify(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -551,7 +549,7 @@ static void run_verify(struct run *run)
     }
     for (uint32_t i = 0; i < run->scenario->hosts; i++) {
         struct workload *work = &run->hosts[i].work;
-        work->pause_ns_max = ENGINE_PAUSE_NS; /* a try that fails is not made again at once */
+        work->pause_ns_max = ENGINE_PAUSE_NS; /* a failed attempt is not repeated at once */
         for (uint32_t k = 0; k < run->scenario->hosts; k++) {
             for (uint32_t id = 0; id < WORKLOAD_IDS; id++) {
                 work->acknowledged[id] =
@@ -566,7 +564,7 @@ static void run_verify(struct run *run)
         SIM_CHECK(work->verify_next == WORKLOAD_CHAINS, "only %u chains could be verified at %u",
                   work->verify_next, i);
     }
-    sim_run_until(sim, sim_now_ns(sim) + 3 * SL_NS_PER_S); /* pins whose end was lost expire */
+    sim_run_until(sim, sim_now_ns(sim) + 3 * SL_NS_PER_S); /* pins whose release was lost expire */
     if (has(run, HANDOVERS)) {
         sim_run_until(sim, sim_now_ns(sim) + HANDOVER_END_NS);
     }
@@ -583,7 +581,7 @@ static uint64_t coordinators_did(struct run *run, const char *metric)
     return sum;
 }
 
-/* Whatever happened before, hand-overs go straight from pool to pool, and all succeed. */
+/* After any disturbances, hand-overs go straight from pool to pool again, and all succeed. */
 static void run_straight_again(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -722,7 +720,7 @@ static bool is_straight(uint64_t seed)
     return (scenarios[seed % SL_COUNT(scenarios)].trouble & STRAIGHT) != 0;
 }
 
-/* --mutants: every mutant of the actors must be found. */
+/* --mutants: checks that the runs find every mutant of the actors. */
 int main(int argc, char **argv)
 {
     static const struct sim_seeds seeds = {.count = SEEDS_STANDARD, .run = run_of, .name = name_of};

@@ -82,11 +82,12 @@ static uint32_t op_begin(struct contestant *self, enum linear_kind kind, uint32_
 static void op_forget(struct contest *all, uint32_t number)
 {
     all->open[number] = false;
-    all->ops[number].kind = LINEAR_EXISTS; /* taken out before the check */
+    all->ops[number].kind = LINEAR_EXISTS; /* removed before the check */
     all->ops[number].who = UINT16_MAX;
 }
 
-/* Known codes say whether it took effect; after any other it may do so until all is at rest. */
+/* Known codes tell whether it took effect; after any other code it may do so until all is at
+ * rest. */
 static void write_ended(struct contestant *self, const struct call *call, uint32_t at, sl_err code)
 {
     struct contest *all = self->all;
@@ -135,7 +136,7 @@ static void call_choose(struct contestant *self, struct call *call, uint32_t cou
     static const uint64_t timeouts[] = {50 * SL_NS_PER_MS, 400 * SL_NS_PER_MS, 2 * SL_NS_PER_S};
     struct sim *sim = self->all->sim;
     uint32_t first = (uint32_t)sim_random_below(sim, 2 * CONTEST_KEYS);
-    first = first < CONTEST_KEYS ? first : 0; /* the first one most of all */
+    first = first < CONTEST_KEYS ? first : 0; /* the first one is the most frequent */
     call->count = sim_random_below(sim, 4) == 0 ? count_max : 1;
     for (uint32_t i = 0; i < call->count; i++) {
         call->keys[i] = (first + i) % CONTEST_KEYS;
@@ -264,7 +265,7 @@ static void do_get_pinned(struct contestant *self)
         value = value_of(self->all, call.keys[0], view.at, view.length_bytes);
     }
     read_ended(self, &call, 0, err, value);
-    if (err == SL_OK) { /* others go on with the key meanwhile: the bytes stay */
+    if (err == SL_OK) { /* other clients use the key meanwhile: the bytes must not change */
         sim_sleep(sim_random_below(self->all->sim, 5 * SL_NS_PER_MS));
         uint32_t then = value_of(self->all, call.keys[0], view.at, view.length_bytes);
         SIM_CHECK(then == value, "pinned bytes changed: contested key %u, value %u is %u now",
@@ -301,7 +302,7 @@ static void step(struct contestant *self)
     }
 }
 
-/* One after the other, so that callers meet. */
+/* Makes the calls in a row, so that clients overlap. */
 void contest_steps(struct contestant *self)
 {
     struct sim *sim = self->all->sim;

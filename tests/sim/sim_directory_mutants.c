@@ -1,5 +1,5 @@
-/* tests/sim/sim_directory_mutants.c - see the header. The linker leads calls between files here
- * (--wrap); without a mutant they go on as they were. */
+/* tests/sim/sim_directory_mutants.c - see the header. The linker directs calls between files here
+ * (--wrap); without a mutant they pass through unchanged. */
 #include "tests/sim/sim_directory_mutants.h"
 
 #include "actors/transporter/publish/feed.h"

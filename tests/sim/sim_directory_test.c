@@ -1,13 +1,13 @@
-/* tests/sim/sim_directory_test.c - three nodes that know each other from the directory alone, under
- * chance: its server dies and comes back with all, with nothing, or as it was a while ago; it
- * stops, it is slow, hosts do not reach it; transporters and nodes are killed, stopped, or come
- * back empty.
+/* tests/sim/sim_directory_test.c - three nodes that know each other only from the directory, under
+ * random disturbances. Its server dies and returns with all data, none, or an earlier state; it
+ * stops, is slow, or cannot be reached by some hosts. Transporters and nodes are killed, stopped,
+ * or return empty.
  *
- * Checked: no wrong byte; every call ends by its deadline, and trouble of the server fails none of
- * them; a node whose record comes to stand at the server has told what it holds; where nothing is
- * disturbed, or only a server loses all that it knew, what another node has is found; and when the
- * trouble is over, the server knows all that each node holds, and what any node has is read at
- * every other. How to choose seeds: sim_seeds.h. */
+ * Checked: no wrong bytes; every call ends by its deadline, and no failure of the server makes one
+ * fail. A node whose record is at the server has reported all its keys. If nothing is disturbed, or
+ * only a server loses its data, other nodes' values are found. When the disturbances are over, the
+ * server knows all keys of each node, and every node can read the values of all others. Choosing
+ * seeds: sim_seeds.h. */
 #include "actors/registrar/registrar.h"
 #include "actors/transporter/transporter.h"
 #include "ipc/shm/sl_index.h"
@@ -27,23 +27,23 @@
 #define SEEDS_STANDARD 200u
 #endif
 #define HOSTS          3u
-#define WARM_UP_NS     (5 * SL_NS_PER_S) /* who starts is excused for four */
+#define WARM_UP_NS     (5 * SL_NS_PER_S) /* failures are excused for the first four */
 #define ACTIVE_NS      (12 * SL_NS_PER_S)
-#define QUIET_NS       (14 * SL_NS_PER_S) /* the longest pause between two tries to connect, twice */
+#define QUIET_NS       (14 * SL_NS_PER_S) /* twice the longest pause between attempts to connect */
 #define VERIFY_NS      (120 * SL_NS_PER_S)
-#define TOLD_NS        (1500 * SL_NS_PER_MS) /* what is held for so long was told before the record */
+#define TOLD_NS        (1500 * SL_NS_PER_MS) /* older keys must be reported before the record */
 #define SERVER_NS_SLOW (400 * SL_NS_PER_MS)
 
 enum trouble {
-    SERVER_EMPTY = 1, /* it dies and comes back with nothing */
+    SERVER_EMPTY = 1, /* it dies and returns with no data */
     SERVER_KEPT = 2,
     SERVER_OLD = 4,
     SERVER_STOPS = 8,
     SERVER_SLOW = 16,
-    SERVER_CUT = 32, /* a host does not reach it */
+    SERVER_CUT = 32, /* a host cannot reach it */
     DOORS = 64,      /* transporters are killed and stopped */
-    NODES = 128,     /* registrars too */
-    POWER = 256,     /* a node comes back empty */
+    NODES = 128,     /* registrars as well */
+    POWER = 256,     /* a node returns empty */
     LINKS = 512      /* between hosts: cut */
 };
 
@@ -63,9 +63,9 @@ static const struct scenario scenarios[] = {
     {"the server, nodes", SERVER_ALL | NODES | POWER},
     {"everything", SERVER_ALL | DOORS | NODES | POWER | LINKS},
 };
-/* Where a hint is missing for no longer than the server does not know that a node is there. */
+/* Disturbances in which a hint is missing only while the server does not know the node. */
 #define CALM  ((uint32_t)SERVER_EMPTY)
-#define STALE ((uint32_t)(~(uint32_t)SERVER_EMPTY)) /* what may leave hints of what is gone */
+#define STALE ((uint32_t)(~(uint32_t)SERVER_EMPTY)) /* may leave hints of removed keys */
 
 #define SETTINGS_COMMON                                                                           \
     "ranks", "1", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max",  \
@@ -88,7 +88,7 @@ struct run {
     const struct scenario *scenario;
     struct far far;
     struct host hosts[HOSTS];
-    uint64_t records, told; /* that came to stand; keys that were looked for then */
+    uint64_t records, told; /* records seen; keys that were looked for then */
 };
 
 static const char *const names[HOSTS] = {"a", "b", "c"};
@@ -115,12 +115,12 @@ static bool is_told(struct run *run, const char *key, uint32_t length, uint32_t 
     return told != NULL && strcmp(told, life) == 0;
 }
 
-/* Keys first, and then the record: who has one has told everything. */
+/* Keys are sent first and then the record: a node with a record has reported all its keys. */
 static void record_stands(void *context, const char *key, const char *text, uint64_t sent_ns)
 {
     struct run *run = context;
     if (strncmp(key, "sluice:default:t:", 17) == 0) {
-        return; /* the server has forgotten this life and has the record of the one before */
+        return; /* the server lost this life's record and has the previous one */
     }
     uint64_t incarnation = strtoull(text + strlen("1 "), NULL, 10);
     uint32_t host = (uint32_t)(key[strlen(key) - 1] - 'a');
@@ -155,7 +155,7 @@ static void hint_count(void *context, const char *key, const char *field, const 
         strcmp(field, names[hints->host]) == 0 && strtoull(value, NULL, 10) == hints->incarnation;
 }
 
-/* At rest: the server knows each key of the node, and none that it does not have. */
+/* At rest: the server has a hint for each key of the node, and no other. */
 static void check_hints(struct run *run, uint32_t host)
 {
     static char key[SL_KEY_BYTES_MAX + 1];
@@ -213,7 +213,7 @@ static void host_start(struct run *run, uint32_t number)
     clients_start(run, number);
 }
 
-/* ---- trouble ---- */
+/* ---- disturbances ---- */
 
 static uint64_t span(struct sim *sim)
 {
@@ -336,7 +336,7 @@ static void run_print(const struct run *run)
         run->records, run->told, sim_event_count(run->sim), sim_hash(run->sim));
 }
 
-/* Gives the hash of all that happened. */
+/* Returns the hash of all events. */
 static uint64_t run_of(uint64_t seed)
 {
     struct run *run = calloc(1, sizeof(*run));
@@ -378,7 +378,7 @@ static const char *name_of(uint64_t seed)
     return scenarios[seed % SL_COUNT(scenarios)].name;
 }
 
-/* --mutants: every mutant of what a node tells the directory must be found. */
+/* --mutants: checks that the runs find every mutant of a node's messages to the directory. */
 int main(int argc, char **argv)
 {
     static const struct sim_seeds seeds = {SEEDS_STANDARD, run_of, name_of, NULL};

@@ -1,5 +1,5 @@
 /* tests/sim/sim_disk.c - the node's disk: requests take effect some time before their end, in any
- * order, and go on for a while when their process dies. */
+ * order, and continue for a while after their process died. */
 #include "tests/sim/sim_internal.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #define IO_NS_SLOW    (2 * SL_NS_PER_S)
 #define ORPHAN_NS_MAX (800 * SL_NS_PER_MS) /* below the io_grace that the runs set */
 #define SECTOR_BYTES  512u
-/* In a row, of reads that block: fewer than tries of the tierer. */
+/* Failures in a row of reads that block: fewer than the tierer's attempts. */
 #define READS_FAIL_MAX 2u
 
 /* One life of a tierer. */
@@ -49,7 +49,7 @@ void sim_disk_fault(struct sim *sim, uint32_t disk, enum sim_fault fault, uint64
                                                        "disk full",  "short moves", "slow disk"};
     uint64_t *until_ns = &sim->hosts[0].fault_until_ns[disk][fault];
     if (fault == SIM_FAULT_FULL && sim->now_ns < *until_ns + 3 * SL_NS_PER_S) {
-        return; /* again so soon is a disk that stays full, which gives up its oldest values */
+        return; /* full again so soon, it would count as permanently full and drop values */
     }
     sl_log_write(sim->log, SL_LOG_INFO, 0, "%llu: disk %u: %s for %llu us",
                  (unsigned long long)sim->now_ns, disk, names[fault],
@@ -87,7 +87,7 @@ void sim_disk_damage(struct sim *sim, uint32_t disk)
     case 0:
         bytes_spoil(file, page, page + SL_PAGE_BYTES);
         break;
-    case 1: /* what says which file it is */
+    case 1: /* the pages that identify the file */
         bytes_spoil(file, 0, SL_PAGE_BYTES);
         bytes_spoil(file, file->bytes - SL_PAGE_BYTES, file->bytes);
         break;
@@ -120,12 +120,12 @@ uint64_t sim_disk_bytes(const struct sim *sim, uint32_t disk)
 
 /* ---- effects ---- */
 
-/* What became of a request whose process died. */
+/* Decides what a request of a dead process has done. */
 static void orphan_apply(struct sim *sim, struct mem_disk *disk,
                          const struct sl_disk_request *request)
 {
     uint64_t sectors = request->length_bytes / SECTOR_BYTES;
-    if (request->verb > SL_DISK_SYNC) { /* done or not */
+    if (request->verb > SL_DISK_SYNC) { /* either complete or not at all */
         if (sim_random_below(sim, 2) == 0) {
             (void)mem_disk_file(disk, request);
         }
@@ -156,8 +156,8 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
     request->name = event->io_name;
     if (orphan && !event->orphaned && request->verb == SL_DISK_READ) {
         uint64_t last_ns = sim->nodes[event->node].died_ns + ORPHAN_NS_MAX;
-        event->orphaned = true;       /* it may write into memory long after its process is gone */
-        if (sim->now_ns >= last_ns) { /* a slow disk had it: no device holds on for so long */
+        event->orphaned = true;       /* it may write into memory long after its process died */
+        if (sim->now_ns >= last_ns) { /* on a slow disk; no device delays a request for longer */
             event->applied = true;
             return true;
         }
@@ -279,8 +279,8 @@ static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64
 {
     struct sim_node *node = disk_node(disk);
     uint32_t *failed = &node->host->reads_failed[number_of(node)];
-    /* The same place fails twice in a row at most: one that stays bad costs what lies there, and a
-     * run could not tell that from a loss. tests/fault/disk has such places. */
+    /* The same place fails at most twice in a row: if it stayed bad, its values would be lost,
+     * which a run could not tell from a fault of ours. tests/fault/disk has such places. */
     if (fault_is(node, SIM_FAULT_READ) && *failed < READS_FAIL_MAX &&
         sim_random_below(node->sim, 8) == 0) {
         ++*failed;
@@ -291,7 +291,7 @@ static sl_err disk_read_now(struct sl_disk *disk, int file, void *memory, uint64
     return base->ops->read_now(base, file, memory, offset_bytes, length_bytes, got, why);
 }
 
-/* Called by a job, which takes its time elsewhere: here it is all done at once. */
+/* A job calls this, which takes time elsewhere; here it is done at once. */
 static sl_err disk_prepare(struct sl_disk *disk, const char *from, const char *name, uint64_t bytes,
                            struct sl_error *why)
 {
@@ -327,8 +327,8 @@ static const struct sl_disk_ops sim_disk_ops = {
     .punch = disk_punch,
 };
 
-/* What a dead process had asked for has ended when the next one opens the directory: its requests
- * hold the lock (runtime/disk/sl_disk_uring.c). */
+/* Requests of a dead process have ended when the next one opens the directory, since they hold the
+ * lock (runtime/disk/sl_disk_uring.c). */
 static void orphans_settle(struct sim_node *node)
 {
     struct sim *sim = node->sim;

@@ -1,8 +1,8 @@
-/* tests/sim/sim_fabric.c - the bytes between hosts: a back end of the transporter's rail, whose
- * core is the shipped one. What is asked for is served slice by slice by the holder's process, from
- * the memory as it is then, and lands slice by slice. A unit that is given up may still be written
- * to for a while, as may what a link's end leaves behind until it has ended, and what a grant was
- * for until it is gone. */
+/* tests/sim/sim_fabric.c - bytes between hosts: a back end of the transporter's rail, whose core is
+ * the shipped one. The holder's process serves a request slice by slice, from the memory as it is
+ * at that time, and the slices arrive one by one. Memory may still be written to for a while: that
+ * of a unit that was given up, that of a link until its end is complete, and that of a grant until
+ * it has ended. */
 #include "runtime/net/fabric/tcp/tcp.h"
 #include "tests/sim/sim_internal.h"
 
@@ -11,25 +11,25 @@
 
 #define SLICE_BYTES   8192u
 #define SLICE_NS      (200 * SL_NS_PER_US)
-#define SLICE_NS_SLOW (80 * SL_NS_PER_MS) /* it has much else to do */
-#define HELD_NS       (20 * SL_NS_PER_MS) /* a unit that was given up is still written to */
+#define SLICE_NS_SLOW (80 * SL_NS_PER_MS) /* the holder is busy */
+#define HELD_NS       (20 * SL_NS_PER_MS) /* how long a given-up unit is still written to */
 #define HELD_NS_LONG  (1800 * SL_NS_PER_MS)
 #define STOP_NS       (5 * SL_NS_PER_MS)
 #define PORT          1u
 #define LATE_BYTE     0xDB
 
-/* A peer that we ask. */
+/* A peer that we request from. */
 struct far {
     struct sl_wire_address address;
     uint64_t connection, life; /* of the link; 0: none */
-    uint64_t stop_ns;          /* it has stopped then; 0: it is not stopping */
+    uint64_t stop_ns;          /* when it will have stopped; 0: it is not stopping */
     uint64_t order_ns[SL_FABRIC_LANES_MAX], progress_ns[SL_FABRIC_LANES_MAX],
         held_ns[SL_FABRIC_LANES_MAX];
 };
 
-/* A lane of a host that asks us: its units are served one after the other. */
+/* A lane of a host that requests from us: its units are served one after the other. */
 struct served {
-    uint64_t connection, order_ns, first, next; /* turns */
+    uint64_t connection, order_ns, first, next; /* turns: those of the units in the queue */
 };
 
 struct sim_fabric {
@@ -89,7 +89,7 @@ static sl_err link_begin(struct fabric_peer *peer, struct sl_error *why)
     struct sim *sim = self->node->sim;
     struct far *far = peer->backend;
     if (far == NULL || far->connection != 0) {
-        return SL_OK; /* it is not known yet where it is, or under way */
+        return SL_OK; /* its address is not known yet, or the link is being built */
     }
     const struct sim_node *door = sim_node_named(&sim->hosts[far->address.ip[0]], sim, SIM_DOOR);
     memset(far->held_ns, 0, sizeof(far->held_ns));
@@ -153,7 +153,7 @@ static sl_err sim_peer_address(struct fabric_peer *peer, const void *blob, uint3
     return SL_OK;
 }
 
-/* What was on its way over a link that ends lands before it has ended. */
+/* Bytes in flight on a link that ends arrive before it has ended. */
 static void lane_land(struct fabric_lane *lane)
 {
     for (uint64_t i = lane->head; i < lane->sent; i++) {
@@ -211,7 +211,7 @@ static void runs_read(struct sl_runs runs, void *to, uint64_t length_bytes)
     }
 }
 
-/* ---- asking ---- */
+/* ---- requesting ---- */
 
 static void sim_lane_push(struct fabric_lane *lane)
 {
@@ -250,7 +250,7 @@ static void sim_lane_push(struct fabric_lane *lane)
     }
 }
 
-/* late_bytes: what was on its way lands before it ends. */
+/* late_bytes: bytes in flight arrive before the unit ends. */
 static void lane_release(struct fabric_lane *lane, bool late_bytes)
 {
     for (uint64_t i = lane->head; i < lane->tail; i++) {
@@ -304,8 +304,8 @@ static void answer(struct sim_fabric *self, const struct sim_packet *ask, struct
     (void)sim_packet_send(self->node, ask->from, ask->from_life, reply, order_ns);
 }
 
-/* A link that its asker gave up and replaced does not come to life when its greeting comes at last:
- * what is served is the newest. */
+/* A delayed HELLO of a link that its requester gave up and replaced is ignored: only the newest
+ * link is served. */
 static void hello_serve(struct sim_fabric *self, const struct sim_packet *hello)
 {
     if (hello->connection < self->served[hello->from][0].connection) {
@@ -356,7 +356,7 @@ static void ask_serve(struct sim_fabric *self, struct sim_packet *ask)
     sim_packet_later(self->node, ask, now_of(self) + ask->slice_ns);
 }
 
-/* Now and then. */
+/* Flips a bit now and then. */
 static void bytes_corrupt(struct sim *sim, unsigned char *bytes, uint64_t length_bytes)
 {
     if (sim->corrupt_of != 0 && length_bytes > 0 && sim_random_below(sim, sim->corrupt_of) == 0) {
@@ -364,14 +364,14 @@ static void bytes_corrupt(struct sim *sim, unsigned char *bytes, uint64_t length
     }
 }
 
-/* The next slice. Takes the packet. */
+/* Serves the next slice. Takes the packet. */
 static void slice_serve(struct sim_fabric *self, struct sim_packet *ask)
 {
     struct fabric_rail *rail = self->rail;
     struct served *served = &self->served[ask->from][ask->lane];
     struct fabric_grant *grant = ask->code == SL_OK ? &rail->fabric->grants[ask->ask.grant] : NULL;
     bool closed = served->connection != ask->connection;
-    if (!closed && ask->turn != served->first) { /* another one is before it */
+    if (!closed && ask->turn != served->first) { /* an earlier unit is in progress */
         sim_packet_later(self->node, ask, now_of(self) + SLICE_NS);
         return;
     }
@@ -504,7 +504,7 @@ static void packet_handle(struct sim_fabric *self, struct sim_packet *packet)
     free(packet);
 }
 
-/* ---- turning ---- */
+/* ---- steps ---- */
 
 static void lane_look(struct sim_fabric *self, struct fabric_lane *lane)
 {
@@ -558,7 +558,7 @@ static uint64_t sim_wake_at(const struct fabric_rail *rail)
     return sim_fabric_of(rail)->due_ns;
 }
 
-/* ---- life ---- */
+/* ---- init and fini ---- */
 
 static sl_err sim_open(struct fabric_rail *rail, struct sl_error *why)
 {

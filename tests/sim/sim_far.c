@@ -11,8 +11,8 @@
 #define HELD_MAX        2u
 #define BATCH_KEYS_MAX  5u
 #define MARGIN_NS       (10 * SL_NS_PER_MS)
-#define EXCUSE_NS       (4 * SL_NS_PER_S) /* trouble of a host excuses its failures for so long */
-#define KNOWN_NS        (800 * SL_NS_PER_MS) /* after that nobody believes any more that it lacks */
+#define EXCUSE_NS       (4 * SL_NS_PER_S)    /* how long a disturbance excuses a host's failures */
+#define KNOWN_NS        (800 * SL_NS_PER_MS) /* by then no node believes that it lacks the key */
 #define PAUSE_NS        (30 * SL_NS_PER_MS)
 #define PAUSE_NS_LONG   (400 * SL_NS_PER_MS)
 #define VERIFY_TRIES    60u
@@ -71,7 +71,7 @@ static struct sl_object_key key_name(uint32_t key, char text[16])
                                   .length = (uint32_t)snprintf(text, 16, "far.%u", key)};
 }
 
-/* ---- what is known ---- */
+/* ---- the oracle ---- */
 
 void far_init(struct far *far, struct sim *sim, uint32_t host_count)
 {
@@ -136,7 +136,7 @@ static void call_ended(struct worker *self, const char *what)
               (unsigned long long)(took_ns / SL_NS_PER_MS));
 }
 
-/* Trouble of other hosts, and of links, excuses nothing here. */
+/* Disturbances of other hosts, and of links, are no excuse here. */
 static bool excused(const struct worker *self)
 {
     uint64_t short_ns = self->all->late ? SL_NS_PER_S : 100 * SL_NS_PER_MS;
@@ -170,7 +170,7 @@ static void do_put(struct worker *self)
     all->puts++;
     if (err == SL_OK) {
         know(self, key, true);
-    } else { /* SL_ERR_BUSY: somebody is bringing it in */
+    } else { /* SL_ERR_BUSY: a get brings it in */
         all->put_failed++;
         if (err != SL_ERR_BUSY) {
             call_failed(self, "put", key, err);
@@ -198,7 +198,7 @@ static void do_remove(struct worker *self)
 
 /* ---- get ---- */
 
-/* Another host has it since long, and did not change its mind meanwhile. */
+/* Another host has had it for long, and still has it. */
 static bool elsewhere(const struct worker *self, uint32_t key)
 {
     for (uint32_t host = 0; host < self->all->host_count; host++) {
@@ -218,7 +218,7 @@ static void get_missed(struct worker *self, uint32_t key, const struct far_key *
     all->missed++;
     SIM_CHECK(!before->present || now->changes != before->changes, "lost: key %u at host %u", key,
               self->host);
-    /* What was brought in may have been removed again meanwhile. */
+    /* A value that was brought in may have been removed again meanwhile. */
     bool moved = now->present || now->changes != before->changes;
     SIM_CHECK(!all->calm || !all->ample || excused(self) || before->putting || now->putting ||
                   moved || !there_before || !elsewhere(self, key),
@@ -236,7 +236,7 @@ static void get_settle(struct worker *self, uint32_t key, const struct far_key *
     if (code == SL_OK) {
         all->found++;
         all->here += stayed;
-        if (is_manager(self, key)) { /* nobody else takes it away again */
+        if (is_manager(self, key)) { /* no other client removes it */
             know(self, key, true);
         }
     } else if (code == SL_ERR_NOT_FOUND) {
@@ -245,7 +245,7 @@ static void get_settle(struct worker *self, uint32_t key, const struct far_key *
         all->get_failed++;
         call_failed(self, "get", key, code);
     }
-    /* Nobody is asked for what is in memory here, dead or alive. */
+    /* A value in memory here is read without asking another process, whether alive or dead. */
     SIM_CHECK(!stayed || !all->ample || excused(self) || code == SL_OK, "key %u is here, yet: %s",
               key, sl_err_name(code));
 }
@@ -389,7 +389,7 @@ void far_client(void *context)
     worker_close(&self);
 }
 
-/* Nothing disturbs any more: what any host has must come within a few tries. */
+/* After all disturbances: the value of any host must arrive within a few attempts. */
 static void verify_key(struct worker *self, uint32_t key)
 {
     struct far *all = self->all;

@@ -1,6 +1,6 @@
-/* tests/sim/sim_files.c - files of processes with threads: real ones, of which a power cut leaves
- * what it may. A file keeps what was synced, and what was written since is there or not. Names are
- * as at some moment between the last sync of their directory and the cut. */
+/* tests/sim/sim_files.c - files of processes with threads: real files, with the losses that a power
+ * cut may cause. A file keeps what was synced; later writes survive or not. Names revert to some
+ * moment between the last sync of their directory and the cut. */
 #include "tests/sim/sim_internal.h"
 #include "tests/sim/sim_process.h"
 
@@ -25,7 +25,7 @@
 bool sim_files_sync_nothing;
 
 struct file {
-    char *text; /* now */
+    char *text; /* current content */
     size_t length, synced;
     mode_t mode;
 };
@@ -43,16 +43,16 @@ struct change { /* of names */
     char name[NAME_BYTES], to[NAME_BYTES];
     struct file *file;
 };
-struct place { /* of a host */
+struct place { /* a directory of a host */
     char root[256];
     struct names now, durable;
-    struct change changes[CHANGES_MAX]; /* since it was durable */
+    struct change changes[CHANGES_MAX]; /* since the last sync */
     uint32_t change_count;
     uint64_t full_until_ns;
 };
 struct open_file {
     struct file *file;
-    struct place *directory; /* it is one */
+    struct place *directory; /* NULL unless it is a directory */
 };
 static struct place places[SIM_HOSTS_MAX];
 static struct open_file open_files[FDS_MAX];
@@ -103,7 +103,7 @@ static void change_do(struct names *names, const struct change *change)
 static void change_note(struct place *place, const struct change *change)
 {
     change_do(&place->now, change);
-    if (place->change_count == CHANGES_MAX) { /* so long ago that it is written by now */
+    if (place->change_count == CHANGES_MAX) { /* the oldest is certainly on disk by now */
         change_do(&place->durable, &place->changes[0]);
         memmove(place->changes, place->changes + 1,
                 sizeof(place->changes) - sizeof(place->changes[0]));
@@ -112,7 +112,7 @@ static void change_note(struct place *place, const struct change *change)
     place->changes[place->change_count++] = *change;
 }
 
-/* The place whose file that is, and its name there. */
+/* The directory that has this file, and its name there. */
 static struct place *place_of(const char *path, char name[NAME_BYTES])
 {
     for (uint32_t i = 0; sim_thread_of_turn() != NULL && i < SIM_HOSTS_MAX; i++) {
@@ -195,7 +195,7 @@ void sim_files_cut(struct sim *sim, uint32_t host)
 
 /* ---- calls ---- */
 
-/* Before a call changes something, others may go on, and it may be the last one. */
+/* Before a call changes anything, other threads may run, and the process may be killed. */
 static void step(void)
 {
     if (sim_random_below(sim_world, STEP_ONE_OF) == 0) {

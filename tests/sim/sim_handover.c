@@ -1,11 +1,10 @@
 /* tests/sim/sim_handover.c - see the header.
  *
- * Device blocks that are free hold another byte each time, which they must still have whenever
- * an op begins or is over: whoever writes there after a fence, or after the end of the
- * registration, is caught. Decode looks at every byte of every block, or has none: part of a
- * hand-over is never an answer. By layers, prefill fills a layer just before it says that it is
- * ready, and decode looks at each that it is told of, again and again until its end: what was told
- * is never written again. */
+ * A free device block is filled with a different byte each time, which it must still have whenever
+ * an op begins or ends: this catches writes after a fence or after the end of the registration.
+ * Decode checks every byte of every block, or has none: a partial hand-over is never an answer. By
+ * layers, prefill fills a layer just before it reports it as ready. Decode checks each reported
+ * layer repeatedly until the op ends: a reported layer is never written again. */
 #include "tests/sim/sim_handover.h"
 
 #include <stdio.h>
@@ -18,14 +17,14 @@
 #define BUDGET_NS     SL_NS_PER_S
 #define SLACK_NS      (5 * SL_NS_PER_MS)
 #define PAUSE_NS      (60 * SL_NS_PER_MS)
-#define LOOK_NS       (4 * SL_NS_PER_MS) /* how often the engines look at their own channel */
+#define LOOK_NS       (4 * SL_NS_PER_MS) /* how often the engines check their own channel */
 #define EXCUSE_NS     (3 * SL_NS_PER_S)
 #define STRIDE_BYTES  (HANDOVER_PIECE_BYTES + 24u)
 #define POOL_BYTES    ((uint64_t)STRIDE_BYTES * HANDOVER_DEVICE_MAX)
-#define END_NS        (1500 * SL_NS_PER_MS) /* as libsluice */
+#define END_NS        (1500 * SL_NS_PER_MS) /* as in libsluice */
 #define END_WITHIN_NS (12 * SL_NS_PER_MS)   /* after the beginning of an op */
 #define TRUNKS        3u
-#define LAYER_NS      (8 * SL_NS_PER_MS) /* a layer is computed in less */
+#define LAYER_NS      (8 * SL_NS_PER_MS) /* longer than a layer's computation */
 
 enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_OP, PHASE_FENCE, PHASE_END };
 
@@ -40,18 +39,18 @@ struct engine {
     int fds[HANDOVER_LANES]; /* by rank, then by layer */
     unsigned char *memory[HANDOVER_LANES];
     bool lent[HANDOVER_DEVICE_MAX];
-    uint32_t given[HANDOVER_DEVICE_MAX]; /* how often: what a free block holds */
-    uint64_t op_seq, end_at_ns;          /* its call; when the registration ends. 0: none */
+    uint32_t given[HANDOVER_DEVICE_MAX]; /* use count, which determines the byte of a free block */
+    uint64_t op_seq, end_at_ns;          /* the op's request; when the registration ends. 0: none */
     uint64_t device[HANDOVER_BLOCKS];
-    struct handover_request mine; /* what the op is about */
+    struct handover_request mine; /* the request of this op */
     bool direct, asking, told;
     bool layered;
-    uint32_t ready;                /* prefill, by layers: filled, and said so */
-    uint32_t in;                   /* decode, by layers: told of */
-    uint64_t layer_ns, layers_seq; /* when the next one is filled; LAYERS in flight, or 0 */
+    uint32_t ready;                /* prefill, by layers: filled and reported */
+    uint32_t in;                   /* decode, by layers: reported to it */
+    uint64_t layer_ns, layers_seq; /* when the next layer is filled; LAYERS in flight, or 0 */
 };
 
-/* ---- what blocks hold ---- */
+/* ---- contents of blocks ---- */
 
 static uint64_t mix(uint64_t x)
 {
@@ -60,7 +59,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* The same for all that come after the same tokens: one of the first blocks, when it is full. */
+/* The same for all requests with the same tokens so far: one of the first blocks, if it is full. */
 static uint64_t block_seed(const struct handover_request *request, uint32_t block)
 {
     bool shared = block < HANDOVER_SHARED && (block + 1) * BLOCK_TOKENS <= request->tokens;
@@ -127,7 +126,7 @@ static void block_free(struct engine *self, uint32_t device)
     }
 }
 
-/* Its first layers have what they must. */
+/* Checks the bytes of the first layers. */
 static void blocks_check(const struct engine *self, uint32_t layers)
 {
     unsigned char want[HANDOVER_PIECE_BYTES];
@@ -154,7 +153,7 @@ static void blocks_check(const struct engine *self, uint32_t layers)
 static void blocks_give(struct engine *self)
 {
     free_check(self);
-    blocks_check(self, self->in); /* what was told stays as it was */
+    blocks_check(self, self->in); /* reported layers have not changed */
     self->in = 0;
     for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
         if (self->lent[i]) {
@@ -204,7 +203,7 @@ static void engine_register(struct engine *self)
     (void)engine_send(self, "registrar", &msg, 30 * SL_NS_PER_S);
 }
 
-/* The request, which may come again and then says how far it is. */
+/* Sends the request. If it is sent again, it reports the progress so far. */
 static void op_ask(struct engine *self, uint64_t budget_ns)
 {
     static const uint64_t ends[HANDOVER_LAYERS] = {1, 2, 3};
@@ -282,7 +281,7 @@ static void op_again(struct engine *self)
     }
 }
 
-/* Prefill, by layers: the next one is computed. */
+/* Prefill, by layers: computes the next one. */
 static void layer_ready(struct engine *self)
 {
     if (self->layered && self->ready < HANDOVER_LAYERS && self->layer_ns <= self->env->now_ns) {
@@ -353,7 +352,7 @@ static void engine_pause(struct engine *self)
 
 /* ---- the engines' channel ---- */
 
-/* Decode's request that this engine is about; NULL: it is over. */
+/* Decode's request that this engine handles; NULL: it is over. */
 static struct handover_request *request_of(const struct engine *self)
 {
     for (uint32_t i = 0; i < self->all->hosts; i++) {
@@ -396,7 +395,7 @@ static void decode_begin(struct engine *self)
     look_at(self, self->env->now_ns + LOOK_NS);
 }
 
-/* While the load waits: its ticket, and what prefill says. */
+/* Checks prefill's state and the ticket while the load waits. */
 static void decode_look(struct engine *self)
 {
     struct handover_request *request = &self->all->requests[self->side->host];
@@ -434,7 +433,7 @@ static void ticket_take(struct engine *self, const struct sl_msg *reply)
         request->ticket.bytes.at = request->ticket_bytes;
         request->word = HANDOVER_ANNOUNCED;
     } else if (reply != NULL && reply->code == SL_ERR_UNSUPPORTED) {
-        request->word = HANDOVER_ANNOUNCED; /* through storage, then */
+        request->word = HANDOVER_ANNOUNCED; /* it then goes through storage */
     }
 }
 
@@ -532,7 +531,7 @@ static void end_send(struct engine *self)
     (void)engine_send(self, "registrar", &msg, END_NS);
 }
 
-/* In the middle of an op. Its answer does not matter any more. */
+/* Ends the registration in the middle of an op, whose answer no longer matters. */
 static void end_begin(struct engine *self)
 {
     self->end_at_ns = 0;
@@ -553,7 +552,7 @@ static void end_begin(struct engine *self)
     end_send(self);
 }
 
-/* Nobody has to do with the memory any more: it is used otherwise, and registered anew. */
+/* No process uses the memory any more: it gets other contents and is registered again. */
 static void end_answered(struct engine *self, sl_err code)
 {
     if (code != SL_OK) {
@@ -691,7 +690,7 @@ static sl_err engine_init(void *state, struct sl_env *env, struct sl_error *why)
     for (uint32_t i = 0; i < HANDOVER_DEVICE_MAX; i++) {
         block_free(self, i);
     }
-    if (!self->side->prefill) { /* what its predecessor had asked for is nobody's */
+    if (!self->side->prefill) { /* drops its predecessor's request */
         self->all->requests[self->side->host].id = 0;
     }
     sl_err err = sl_calls_create(env, 32, &self->calls, why);
@@ -750,7 +749,7 @@ static void engine_drain(void *state)
 
 static void engine_fini(void *state)
 {
-    (void)state; /* an engine only ever dies */
+    (void)state; /* an engine only ends by a kill */
 }
 
 const struct sl_actor handover_engine = {

@@ -1,9 +1,9 @@
-/* tests/sim/sim_members_test.c - two disks that come in any order, or one long after the other, in
- * one life of a node after another; they fail, and the power goes at any time. No path ever leads
- * to another disk, so neither may begin empty: what was durable is there when both are back, what
- * was removed is not.
+/* tests/sim/sim_members_test.c - two disks that appear in any order, or one long after the other,
+ * over a series of node lives. The disks fail, and the power is cut at any time. Each path always
+ * leads to the same disk, so neither may begin empty: durable values are found when both are back,
+ * removed ones are not.
  *
- * How to choose seeds: sim_seeds.h. */
+ * Choosing seeds: sim_seeds.h. */
 #include "actors/registrar/registrar.h"
 #include "actors/tierer/tierer.h"
 #include "client/include/sluice.h"
@@ -22,7 +22,7 @@
 #define VALUE_BYTES 5000u
 #define CALL_NS     (2 * SL_NS_PER_S)
 #define PROGRAM_NS  (60 * SL_NS_PER_S)
-#define LATE_NS     (21 * SL_NS_PER_S) /* no disk that came waits so long for another one */
+#define LATE_NS     (21 * SL_NS_PER_S) /* longer than a present disk waits for another one */
 #define CUT_NS      (4 * SL_NS_PER_MS)
 
 static const char *const settings[] = {"ranks",
@@ -60,10 +60,10 @@ struct run {
     uint32_t registrar, tierers[SIM_DISKS];
     enum fate fates[KEYS_MAX];
     uint32_t key_count;
-    uint32_t put_count, remove_count; /* of the next work */
+    uint32_t put_count, remove_count; /* for the next run of the program */
     bool flush;
-    bool done; /* the program */
-    bool late; /* a disk is, in this life */
+    bool done; /* the program has finished */
+    bool late; /* a disk is late in this life */
     uint32_t late_lives, durable, gone;
 };
 
@@ -105,7 +105,7 @@ static void work_run(void *context)
     }
     bool flushed = run->flush && sl_flush(client, CALL_NS, NULL) == SL_OK;
     for (uint32_t key = first; key < run->key_count; key++) {
-        /* What a put without an answer did shows, and the flush was after it. */
+        /* A put without an answer may show; the flush came later and covers it. */
         bool there = sl_exists(client, key_name(key, text)) == SL_OK;
         run->fates[key] = flushed && there ? FATE_DURABLE : FATE_UNKNOWN;
     }
@@ -174,7 +174,7 @@ static void wait_ready(struct run *run)
     SIM_CHECK(sim_metric(run->sim, run->registrar, "disk_ready") != 0, "a disk is not ready");
 }
 
-/* Which disk does not come before the other has been served for a while. */
+/* Chooses the disk that appears only after the other has been served for a while. */
 static void disk_hold(struct run *run)
 {
     uint64_t late = sim_random_below(run->sim, SIM_DISKS + 1);
@@ -185,7 +185,7 @@ static void disk_hold(struct run *run)
     }
 }
 
-/* The registrar may start anew while it waits. */
+/* Meanwhile the registrar may be restarted. */
 static void life_begin(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -203,7 +203,7 @@ static void life_begin(struct run *run)
     sim_run_until(sim, sim_now_ns(sim) + LATE_NS + 3 * SL_NS_PER_S);
 }
 
-/* A disk fails for a while, and a tierer dies. */
+/* A disk fails for a while, and a tierer is killed. */
 static void trouble(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -228,13 +228,13 @@ static void life(struct run *run)
     if (sim_random_below(sim, 4) > 0) {
         work(run, true);
     }
-    if (sim_random_below(sim, 2) == 0) { /* in the midst of it */
+    if (sim_random_below(sim, 2) == 0) { /* during the work */
         work(run, false);
         sim_run_until(sim, sim_now_ns(sim) + sim_random_below(sim, CUT_NS));
     }
 }
 
-/* Gives the hash of all that happened. */
+/* Returns the hash of all events. */
 static uint64_t run_seed(uint64_t seed)
 {
     struct run *run = calloc(1, sizeof(*run));

@@ -1,6 +1,5 @@
-/* tests/sim/sim_mutants.c - see the header. The linker leads calls between the files of an actor
- * here
- * (--wrap); without a mutant they go on as they were. */
+/* tests/sim/sim_mutants.c - see the header. The linker directs calls between an actor's files here
+ * (--wrap); without a mutant they pass through unchanged. */
 #include "tests/sim/sim_mutants.h"
 
 #include "actors/coordinator/internal.h"
@@ -55,7 +54,7 @@ uint32_t REAL(tr_pulls_fence)(struct transporter *self, const struct sl_msg *msg
 uint32_t __wrap_tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 uint32_t __wrap_tr_pulls_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit)
 {
-    bool early = mutant == PULL_FENCE_EARLY; /* nobody is told of its end */
+    bool early = mutant == PULL_FENCE_EARLY; /* its end is not reported */
     uint32_t reading = REAL(tr_pulls_fence)(self, msg, early ? 0 : bit);
     return early ? 0 : reading;
 }
@@ -65,7 +64,7 @@ void __wrap_tr_pull(struct transporter *self, const struct sl_msg *msg);
 void __wrap_tr_pull(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    if (mutant == PULL_AGAIN && self->straight != NULL) { /* which numbers came is forgotten */
+    if (mutant == PULL_AGAIN && self->straight != NULL) { /* forgets which requests have arrived */
         tr_straight_fini(self);
         (void)tr_straight_init(self, &why);
     }
@@ -80,7 +79,7 @@ uint32_t __wrap_tr_handover_fence(struct transporter *self, const struct sl_msg 
         return 0;
     }
     if (mutant == TAKE_FENCE_EARLY) {
-        (void)REAL(tr_handover_fence)(self, msg, 0); /* nobody is told of its end */
+        (void)REAL(tr_handover_fence)(self, msg, 0); /* its end is not reported */
         return 0;
     }
     return REAL(tr_handover_fence)(self, msg, bit);
@@ -113,7 +112,7 @@ void __wrap_tr_pools_over(struct transporter *self, const struct sl_msg *msg);
 void __wrap_tr_pools_over(struct transporter *self, const struct sl_msg *msg)
 {
     if (mutant == ENGINE_OVER_EARLY) {
-        sl_reply_code(self->env, msg, SL_OK, NULL); /* the second answer is not heard */
+        sl_reply_code(self->env, msg, SL_OK, NULL); /* the second answer is ignored */
     }
     REAL(tr_pools_over)(self, msg);
 }

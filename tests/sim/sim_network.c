@@ -1,7 +1,7 @@
-/* tests/sim/sim_network.c - what lies between hosts: links that are cut or slow, and frames between
- * transporters as ZeroMQ brings them. A connection keeps the order of its frames and ends with
- * either process, or when nothing was heard for BEAT_NS; what it had delivered by then may come
- * later than what its successor brings, or twice. */
+/* tests/sim/sim_network.c - the network between hosts: links that are cut or slow, and frames
+ * between transporters as ZeroMQ delivers them. A connection keeps the order of its frames. It ends
+ * with either process, or after BEAT_NS without traffic. Frames that it had delivered by then may
+ * be read after those of its successor, or twice. */
 #include "tests/sim/sim_internal.h"
 
 #include <stdlib.h>
@@ -12,16 +12,16 @@
 #define HANDSHAKE_NS  (3 * SL_NS_PER_MS)
 #define RETRY_NS      (50 * SL_NS_PER_MS)
 #define RETRY_NS_MORE (250 * SL_NS_PER_MS)
-#define RESENT_NS     (200 * SL_NS_PER_MS) /* TCP sends again what a cut held back */
+#define RESENT_NS     (200 * SL_NS_PER_MS) /* when TCP resends bytes that a cut held back */
 #define STRAGGLER_NS  (100 * SL_NS_PER_MS)
-#define RESET_ONE_OF  4u /* short cuts that end connections all the same */
+#define RESET_ONE_OF  4u /* one in this number of short cuts ends the connection nevertheless */
 
 struct sim_control {
     struct sl_control base; /* first */
     struct sim_node *node;
-    struct sim_packet *first, *last, *open; /* open: lent to the actor */
-    uint64_t routes[SIM_HOSTS_MAX];         /* the connection on which a host asked last; 0: none */
-    char name[2];                           /* of who sent open */
+    struct sim_packet *first, *last, *open; /* open: borrowed by the actor */
+    uint64_t routes[SIM_HOSTS_MAX];         /* the connection of a host's last request; 0: none */
+    char name[2];                           /* the sender of open */
 };
 
 /* ---- links ---- */
@@ -43,7 +43,7 @@ static void connection_breaks(struct sim_connection *connection, uint64_t at_ns)
     }
 }
 
-/* Both connections between two hosts end unless something is heard before. */
+/* Ends both connections between two hosts unless traffic resumes before. */
 static void silence(struct sim *sim, uint32_t one, uint32_t other, uint64_t duration_ns)
 {
     uint64_t at_ns = SL_NEVER_NS;
@@ -141,7 +141,7 @@ bool sim_packet_send(struct sim_node *from, uint32_t host, uint64_t life, struct
     struct sim_node *target = door_of(sim, host);
     if (target == NULL || target->incarnation != life) {
         free(packet);
-        return is_cut_off(sim, own, host); /* else its kernel says so */
+        return is_cut_off(sim, own, host); /* otherwise the host's kernel refuses */
     }
     uint64_t delay_ns = link->slow_until_ns > sim->now_ns ? link->slow_ns : sim->delay_ns_max;
     uint64_t at_ns = sim->now_ns + 1 + sim_random_below(sim, delay_ns);
@@ -181,7 +181,7 @@ static bool connection_stands(struct sim *sim, uint32_t asker, uint32_t listener
     return connection->up;
 }
 
-/* The asker's side: builds it when it is time. */
+/* The asker's side: connects when the time for it has come. */
 static bool connection_ready(struct sim_node *node, uint32_t listener)
 {
     struct sim *sim = node->sim;
@@ -244,7 +244,7 @@ static sl_err control_send(struct sl_control *base, const char *peer, const void
     }
     if (sim_link_is_cut(sim, own, host) &&
         sim->links[own][host].cut_until_ns >= connection->broken_ns) {
-        return SL_OK; /* it never gets there, which nobody knows yet */
+        return SL_OK; /* it will be lost, which neither side knows yet */
     }
     struct sim_packet *packet = sim_packet_make(self->node, PACKET_FRAME, frame, length_bytes);
     packet->connection = connection->number;
@@ -349,7 +349,7 @@ static void control_take(struct sim_control *self, struct sim_packet *packet)
     self->last = packet;
 }
 
-/* ---- what arrives ---- */
+/* ---- arrivals ---- */
 
 static struct sim_packet *packet_copy(const struct sim_packet *packet)
 {
@@ -359,8 +359,8 @@ static struct sim_packet *packet_copy(const struct sim_packet *packet)
     return copy;
 }
 
-/* Of a connection that has ended: it had come so far or not, and is read before, between or behind
- * what the next one brings. */
+/* A frame of a connection that has ended. It had arrived or not, and may be read before, between or
+ * after the next connection's frames. */
 static void frame_of_the_past(struct sim_node *node, struct sim_packet *packet)
 {
     struct sim *sim = node->sim;
@@ -415,7 +415,7 @@ sl_err sim_network_event(struct sim_node *node, struct sim_event *event)
     return node->actor->tick(node->state, sim->now_ns);
 }
 
-/* ---- lives ---- */
+/* ---- starts and ends of processes ---- */
 
 void sim_network_boot(struct sim_node *node)
 {

@@ -1,5 +1,5 @@
-/* tests/sim/sim_node_mutants.c - see the header. The linker leads calls between files here
- * (--wrap); without a mutant they go on as they were. */
+/* tests/sim/sim_node_mutants.c - see the header. The linker directs calls between files here
+ * (--wrap); without a mutant they pass through unchanged. */
 #include "tests/sim/sim_node_mutants.h"
 
 #include "actors/registrar/disk/forget.h"
@@ -26,7 +26,7 @@ enum mutant {
     GET_UNCHECKED,
     NAMES_UNSYNCED,
     MUTANTS,
-    HANGS_AT_ONCE = MUTANTS, /* of a supervised node (--heal) from here on */
+    HANGS_AT_ONCE = MUTANTS, /* from here on: for a supervised node (--heal) */
     HANGS_UNSEEN,
     ALL
 };
@@ -108,7 +108,7 @@ void __wrap_reg_forget_key(struct registrar *self, struct sl_key key, uint64_t l
     }
 }
 
-/* The writer hears that another was at it, and comes again: in between nothing is there. */
+/* The writer gets SL_ERR_BUSY and repeats its call; meanwhile the key has no value. */
 sl_err REAL(reg_object_replace)(struct registrar *self, sl_ref old, sl_ref ref,
                                 struct sl_digest digest, const struct reg_drop *how);
 sl_err __wrap_reg_object_replace(struct registrar *self, sl_ref old, sl_ref ref,
@@ -149,11 +149,11 @@ sl_err REAL(sl_settled_open)(const char *shm_dir, struct sl_settled **out, struc
 sl_err __wrap_sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
 sl_err __wrap_sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why)
 {
-    memset(known, 0, sizeof(known)); /* another registrar */
+    memset(known, 0, sizeof(known)); /* a new registrar */
     return REAL(sl_settled_open)(shm_dir, out, why);
 }
 
-/* What this registrar committed itself, and what it found in the index, it may know. */
+/* The values that this registrar committed, and those that it found in the index, are known. */
 void REAL(sl_settled_commit)(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
 void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash);
 void __wrap_sl_settled_commit(struct sl_settled *settled, uint64_t generation, uint64_t key_hash)

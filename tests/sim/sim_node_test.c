@@ -1,11 +1,11 @@
-/* tests/sim/sim_node_test.c - a whole node under chance: engines store and load, clients put, get,
- * pin and remove, while processes are killed and stopped, the disk fails, clocks leap and the power
- * goes. Checked: promises 1, 2 and 4 (no wrong byte, what was acknowledged is there and what was
- * removed stays away, every op ends by its deadline, ceilings hold), that what several clients do
- * to the same keys is linearizable, that nobody touches memory after a fence, and that no space is
- * lost.
+/* tests/sim/sim_node_test.c - a whole node under random disturbances: engines store and load,
+ * clients put, get, pin and remove, while processes are killed and stopped, the disk fails, clocks
+ * jump and the power is cut. Checked: promises 1, 2 and 4 (no wrong bytes; acknowledged values are
+ * found and removed ones are not; every op ends by its deadline; limits hold), that operations of
+ * several clients on the same keys are linearizable, that no process touches memory after a fence,
+ * and that no space is lost.
  *
- * How to choose seeds: sim_seeds.h. */
+ * Choosing seeds: sim_seeds.h. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/keyer/keyer.h"
 #include "actors/registrar/registrar.h"
@@ -27,9 +27,9 @@
 #endif
 #define HEALS_STANDARD (SEEDS_STANDARD / 10)
 #define ACTIVE_NS      (500 * SL_NS_PER_MS)
-#define QUIET_NS       (6 * SL_NS_PER_S) /* the last ops end, fences, reservations and graces too */
+#define QUIET_NS       (6 * SL_NS_PER_S) /* last ops, fences, reservations, grace periods end */
 #define VERIFY_NS      (60 * SL_NS_PER_S)
-#define WARM_NS        (2100 * SL_NS_PER_MS) /* an op */
+#define WARM_NS        (2100 * SL_NS_PER_MS) /* longer than an op */
 #define ENGINES        2u
 #define ENGINES_MAX    16u
 #define EXTENTS_MAX    16384u
@@ -39,14 +39,14 @@ enum trouble {
     TROUBLE_STOPS = 2,     /* of actors */
     TROUBLE_CLIENTS = 4,   /* engines and clients die, clients stop */
     TROUBLE_DISK = 8,      /* errors, full, slow */
-    TROUBLE_POWER = 16,    /* the power goes, once */
+    TROUBLE_POWER = 16,    /* the power is cut once */
     TROUBLE_CLOCKS = 32,   /* the machine is suspended, the wall clock is set */
     TROUBLE_REMOVALS = 64, /* clients remove engines' blocks */
-    TROUBLE_AWAY = 128,    /* the second disk dies and is back after seconds */
-    TROUBLE_SMALL = 256,   /* the disk holds a part: segments go, what is wanted is written anew */
-    TROUBLE_LEASES = 512,  /* clients lease what they find */
-    TROUBLE_DAMAGE = 1024, /* the power cut takes a segment of the disk along, or a page of it */
-    TROUBLE_HANGS = 2048   /* actors are stopped for good: the supervisor ends them */
+    TROUBLE_AWAY = 128,    /* the second disk dies and returns after seconds */
+    TROUBLE_SMALL = 256,   /* a small disk: log files are reclaimed, wanted values rewritten */
+    TROUBLE_LEASES = 512,  /* clients lease the values they find */
+    TROUBLE_DAMAGE = 1024, /* a power cut destroys a log file, or a page of it */
+    TROUBLE_HANGS = 2048   /* actors are stopped permanently: the supervisor ends them */
 };
 
 struct scenario {
@@ -56,7 +56,7 @@ struct scenario {
     bool disk;  /* a disk for everything: likewise */
     uint64_t delay_ns_max;
     uint32_t late_of;
-    bool two; /* disks: the second one is in trouble, and away for seconds */
+    bool two; /* the second disk is disturbed, and missing for seconds */
 };
 
 #define TROUBLE_PROCESSES (TROUBLE_KILLS | TROUBLE_STOPS | TROUBLE_CLIENTS)
@@ -132,14 +132,14 @@ struct run {
     uint32_t victims[8], victim_count;
     uint32_t engines[ENGINES_MAX], engine_count;
     uint32_t clients[OBJECTS_SLOTS];
-    uint64_t client_again_ns[OBJECTS_SLOTS]; /* a dead one's successor starts then; 0: it lives */
-    uint32_t registrar, tierer;              /* the last one */
+    uint64_t client_again_ns[OBJECTS_SLOTS]; /* when a dead one's successor starts; 0: it lives */
+    uint32_t registrar, tierer;              /* the latest one */
     uint64_t memory_peak;
     uint64_t warm_ns; /* when the disk was ready after the power cut */
     struct probe {
         struct run *run;
         uint32_t node, rounds;
-        uint64_t began_ns, ended_ns; /* of its last round in which all was right */
+        uint64_t began_ns, ended_ns; /* of its last round without errors */
     } probe;
     uint64_t healed_ns_max;
 };
@@ -149,7 +149,7 @@ static bool has(const struct run *run, enum trouble trouble)
     return (run->scenario->trouble & trouble) != 0;
 }
 
-/* ---- what holds at any time ---- */
+/* ---- invariants ---- */
 
 struct extent_seen {
     uint64_t from, to;
@@ -161,7 +161,7 @@ static int extent_order(const void *a, const void *b)
     return (x->from > y->from) - (x->from < y->from);
 }
 
-/* Gives the bytes of the arena that objects take. */
+/* Returns the bytes of the arena that objects take. */
 static uint64_t check_memory(const struct sl_index_view *view, const struct sl_arena *arena)
 {
     static struct extent_seen seen[EXTENTS_MAX];
@@ -192,7 +192,7 @@ static uint64_t check_memory(const struct sl_index_view *view, const struct sl_a
     return bytes;
 }
 
-/* at_rest: nothing is being written, nobody pins: what is used is what objects take. */
+/* at_rest: no writes or pins are in progress, so the used space is exactly that of the objects. */
 static void check_node(struct run *run, bool at_rest)
 {
     struct sl_index_view *view = NULL;
@@ -213,7 +213,7 @@ static void check_node(struct run *run, bool at_rest)
     sl_index_view_stats(view, &stats);
     SIM_CHECK(stats.record_bytes_used <= stats.record_bytes_max, "the index passed its ceiling");
     uint64_t disk_bytes =
-        run->scenario->two ? 2 * DISK_BYTES : DISK_BYTES; /* one holds all alone */
+        run->scenario->two ? 2 * DISK_BYTES : DISK_BYTES; /* one disk can hold all values */
     disk_bytes = has(run, TROUBLE_SMALL) ? DISK_BYTES_SMALL : disk_bytes;
     SIM_CHECK(sim_disk_bytes_peak(sim) <= disk_bytes, "the disk passed its ceiling");
     if (at_rest) {
@@ -253,7 +253,7 @@ static void client_kill(struct run *run, uint32_t slot)
 {
     if (run->client_again_ns[slot] == 0) {
         sim_kill(run->sim, run->clients[slot], SL_NEVER_NS);
-        /* What it sent last has arrived by then. */
+        /* By then its last messages have arrived. */
         run->client_again_ns[slot] = sim_now_ns(run->sim) + 400 * SL_NS_PER_MS;
     }
 }
@@ -280,7 +280,7 @@ static void node_start(struct run *run)
     }
 }
 
-/* ---- trouble ---- */
+/* ---- disturbances ---- */
 
 static void trouble_actors(struct run *run)
 {
@@ -318,7 +318,7 @@ static void trouble_clients(struct run *run)
     case 1:
         client_kill(run, slot);
         break;
-    default: /* it wakes up late, in the middle of whatever it did */
+    default: /* it wakes up late, in the middle of some work */
         if (sim_alive(sim, run->clients[slot])) {
             sim_stop(sim, run->clients[slot],
                      sim_random_below(sim, sim_random_below(sim, 3) == 0 ? 4 * SL_NS_PER_S
@@ -349,7 +349,7 @@ static void power_cut(struct run *run)
     run->objects.warming = true;
     workload_power_cut(&run->work);
     objects_power_cut(&run->objects);
-    if (has(run, TROUBLE_DAMAGE)) { /* anything may be lost, and nothing come back */
+    if (has(run, TROUBLE_DAMAGE)) { /* any value may be lost, and none may reappear */
         sim_disk_damage(sim, 0);
         run->work.nothing_is_lost = false;
         run->objects.nothing_is_lost = false;
@@ -391,8 +391,7 @@ static void make_trouble(struct run *run)
     clients_again(run);
 }
 
-/* Whether the disk has said what it holds. Calls that began before it did are over a while later.
- */
+/* Whether the disk has reported its values. Calls that began earlier end within WARM_NS of that. */
 static void check_warm(struct run *run)
 {
     if (run->warm_ns == 0 && run->work.warming && sim_alive(run->sim, run->registrar) &&
@@ -417,16 +416,16 @@ static void run_active(struct run *run, uint64_t duration_ns)
     }
 }
 
-/* ---- how soon it serves again (--heal) ---- */
+/* ---- recovery times (--heal) ---- */
 
-/* Faults come one by one, and after each of them a put and a get of the same value must have begun
- * and ended within a second of its end. */
+/* Faults happen one by one. After the end of each, a put and a get of the same value must have
+ * begun and ended within a second. */
 #define HEAL_NS     SL_NS_PER_S
 #define HEAL_FAULTS 6u
-/* An idle actor beats twice a second, is late 0.6 s after that, and hangs a second later; looks are
- * 0.25 s apart. */
+/* An idle actor sends a heartbeat twice a second, is late after another 0.6 s, and counts as hung a
+ * second later; checks are 0.25 s apart. */
 #define HANG_SEEN_NS    (2000 * SL_NS_PER_MS)
-#define HEAL_PAUSE_NS   (300 * SL_NS_PER_MS) /* at most, before the next fault */
+#define HEAL_PAUSE_NS   (300 * SL_NS_PER_MS) /* maximum pause before the next fault */
 #define HEAL_STEP_NS    (5 * SL_NS_PER_MS)
 #define PROBE_BYTES     100u
 #define PROBE_TIMEOUT   (250 * SL_NS_PER_MS)
@@ -486,7 +485,8 @@ static void heal_stop(struct run *run)
              sim_random_below(run->sim, 3 * SL_NS_PER_S));
 }
 
-/* Nobody continues it: the supervisor sees it, and it is another process within HANG_SEEN_NS. */
+/* No process continues it: the supervisor detects the hang, and it is a new process within
+ * HANG_SEEN_NS. */
 static void heal_hang(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -500,7 +500,7 @@ static void heal_hang(struct run *run)
     SIM_CHECK(sim_incarnation(sim, victim) != life, "an actor hangs, and nobody ends it");
 }
 
-/* Longer than a process may be silent: who wakes first must not take the others for dead. */
+/* Longer than a process may be silent: the first one to wake must not take the others for dead. */
 static void heal_sleep(struct run *run)
 {
     sim_suspend(run->sim, 2 * SL_NS_PER_S + sim_random_below(run->sim, 60 * SL_NS_PER_S));
@@ -509,7 +509,7 @@ static void heal_sleep(struct run *run)
 static void heal_disk(struct run *run)
 {
     enum sim_fault fault = (enum sim_fault)sim_random_below(run->sim, SIM_FAULT_COUNT);
-    /* A disk that stays full gives up its oldest values: promised, and tried by the crash bed. */
+    /* A disk that stays full drops its oldest values, as promised; the crash bed tests that. */
     uint64_t longest_ns = fault == SIM_FAULT_FULL ? 300 * SL_NS_PER_MS : SL_NS_PER_S;
     sim_disk_fault(run->sim, run->scenario->two ? 1 : 0, fault,
                    sim_random_below(run->sim, longest_ns));
@@ -526,7 +526,7 @@ static void heal_power(struct run *run)
     probe_start(run);
 }
 
-/* excuse_ns: what is allowed beyond the second, and why. */
+/* excuse_ns: the time allowed beyond the second; the comments give the reason. */
 static const struct heal_fault {
     const char *name;
     uint32_t trouble;
@@ -541,7 +541,7 @@ static const struct heal_fault {
     {"the clocks leapt", TROUBLE_CLOCKS, 0, trouble_clocks},
     {"the machine slept", TROUBLE_CLOCKS, 0, heal_sleep},
     {"the power went", TROUBLE_POWER, 0, heal_power},
-    /* Writes pause for 2 s after a failure, and a small memory has no room until they go on. */
+    /* Writes pause for 2 s after a failure, and a small memory has no space until they resume. */
     {"a disk failed", TROUBLE_DISK, 2 * SL_NS_PER_S, heal_disk},
     {"a disk was away", TROUBLE_AWAY, 0, heal_away},
 };
@@ -638,7 +638,7 @@ static void run_verify(struct run *run)
     check_node(run, true);
 }
 
-/* What was removed stays away, whoever starts anew. */
+/* Removed values stay removed, whichever process restarts. */
 static void run_remove(struct run *run)
 {
     struct sim *sim = run->sim;
@@ -689,8 +689,8 @@ static void run_print(const struct run *run)
 #undef U
 }
 
-/* What goes to disk is drawn: mostly all, else what is wanted twice, or as much as a budget allows.
- * Then values may be lost that were not flushed. */
+/* The seed chooses disk_admission: mostly all, else values wanted twice, or as much as a budget of
+ * bytes allows. With the latter two, values that were not flushed may be lost. */
 static const char *const *admission_of(uint64_t seed, const struct scenario *scenario)
 {
     static const char *const drawn[][2] = {
@@ -699,7 +699,7 @@ static const char *const *admission_of(uint64_t seed, const struct scenario *sce
     return scenario->disk && round % 2 == 1 ? drawn[round / 2 % SL_COUNT(drawn)] : NULL;
 }
 
-/* Gives the hash of all that happened. */
+/* Returns the hash of all events. */
 static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool heal)
 {
     struct run *run = calloc(1, sizeof(*run));
@@ -745,7 +745,7 @@ static uint64_t run_seed(uint64_t seed, const struct scenario *scenario, bool he
     run->objects.flushed = workload_flushed;
     run->objects.context = &run->work;
     objects_init(&run->objects, run->sim);
-    run->objects.uncontested = heal; /* for so long histories would have no end */
+    run->objects.uncontested = heal; /* in such long runs histories would never end */
     node_start(run);
     if (heal) {
         run_heal(run);
@@ -774,7 +774,7 @@ static uint64_t run_of(uint64_t seed)
     return run_seed(seed, &scenarios[seed % SL_COUNT(scenarios)], false);
 }
 
-/* Those whose every message comes in time: else trouble has no end. */
+/* Scenarios without late messages: with those, a disturbance has no clear end. */
 static const struct scenario heal_scenarios[] = {
     {"heals: memory, kills and stops", TROUBLE_PROCESSES, true, false, 0, 0, false},
     {"heals: tiny memory, kills and stops", TROUBLE_PROCESSES, false, false, 0, 0, false},

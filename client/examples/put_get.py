@@ -8,6 +8,6 @@ import sluice
 with sluice.Client() as client:
     client.put("greeting", b"a value of up to 1 GiB")
     print("a copy:", client.get("greeting").decode())
-    with client.get_pinned("greeting") as view:  # until it is released the bytes stay where they are
+    with client.get_pinned("greeting") as view:  # the bytes do not move until it is released
         print("in place:", bytes(view).decode())
     print("exists:", "yes" if client.exists("greeting") else "no")

@@ -98,7 +98,7 @@ sl_err sl_exists(struct sl_client *client, struct sl_object_key key);
  * SL_ERR_TIMEOUT (no answer, or a disk has not confirmed the removal yet), SL_ERR_DISK_AWAY
  * (removed here; an absent disk applies the removal when it returns, do not repeat the call),
  * SL_ERR_LIMIT (too many removals are recorded for an absent disk: repeat when it is back),
- * SL_ERR_NO_SPACE (a disk or the index is full: repeat), SL_ERR_UNREACHABLE (not removed). */
+ * SL_ERR_NO_SPACE (a disk or the index is full: repeat later), SL_ERR_UNREACHABLE (not removed). */
 sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
                  struct sl_error *why);
 /* Gives the size of a value. Errors: SL_ERR_NOT_FOUND, SL_ERR_UNREACHABLE. */
@@ -169,9 +169,8 @@ sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *
 
 /* Options of a put. All zero: as sl_put. */
 struct sl_terms {
-    bool hard_pin; /* never evicted; only a removal deletes it */
-    uint64_t
-        soft_pin_ns; /* for this time from the commit, evicted only when nothing else is left */
+    bool hard_pin;        /* never evicted; only a removal deletes it */
+    uint64_t soft_pin_ns; /* time from the commit in which it is evicted only as a last resort */
     /* Replaces a value in one step: the old one is visible until then. Hard pin and bundle stay
      * with the key (another bundle: SL_ERR_INVALID). The call takes over an unfinished put of the
      * key, and waits for another replacement (SL_ERR_BUSY). With a disk it waits until the old one
@@ -315,9 +314,8 @@ sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_
 
 struct sl_stat {
     uint64_t length_bytes;
-    uint64_t lease_end_ns; /* CLOCK_MONOTONIC; 0: not leased by this look-up */
-    uint64_t
-        contributions; /* bit i: in contribution number i; 0: not in memory, or the node has none */
+    uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this look-up */
+    uint64_t contributions; /* bit i: in contribution number i; 0: not in memory, or none */
     bool in_memory, on_disk;
     bool hard_pin;
     bool ours; /* put by a client of this process */
@@ -398,9 +396,8 @@ struct sl_told {
     sl_err code;
     char reason[256]; /* why it failed, or what it waits for */
     char requester[64], request[SL_ORIGIN_BYTES], traceparent[64], model[33];
-    uint64_t ago_ns,
-        took_ns;          /* time since its start, and its duration (so far, if it is running) */
-    uint32_t first_block; /* number of the first run's first block in its prompt */
+    uint64_t ago_ns, took_ns;   /* since its start; its duration (so far, if it is running) */
+    uint32_t first_block;       /* number of the first run's first block in its prompt */
     struct sl_told_run *runs;   /* run_count entries; owned */
     struct sl_object_key *keys; /* keys MODEL/BLOCK of the first missing blocks; owned */
     uint32_t run_count, key_count;
@@ -514,9 +511,8 @@ struct sl_pool_key {
 enum sl_pool_memory_kind {
     SL_POOL_MEMORY_FD = 1,       /* shared memory: descriptor fd of process pid */
     SL_POOL_MEMORY_CUDA_IPC = 2, /* cudaIpcMemHandle_t in handle */
-    SL_POOL_MEMORY_CUDA_FD =
-        3, /* shareable handle: descriptor fd of process pid; each process that acquires the pool
-              gets a descriptor of its own, which the pool owns */
+    SL_POOL_MEMORY_CUDA_FD = 3,  /* shareable handle: descriptor fd of process pid; a process that
+                                    acquires the pool gets its own, which the pool owns */
 };
 struct sl_pool_memory { /* how other processes map it */
     enum sl_pool_memory_kind kind;
@@ -557,7 +553,7 @@ sl_err sl_pool_await(struct sl_client *client, const struct sl_pool_key *key, ui
 sl_err sl_pool_acquire(struct sl_client *client, const struct sl_pool_key *key,
                        uint64_t length_bytes, uint64_t timeout_ns, struct sl_pool **out,
                        struct sl_error *why);
-/* Waits until a pool ends. It is being revoked, its owner died, or the node no longer knows it.
+/* Waits until a pool ends: it is being revoked, its owner died, or the node no longer knows it.
  * After SL_OK stop using its memory and release it. Errors: SL_ERR_TIMEOUT (it has not ended). */
 sl_err sl_pool_wait_over(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error *why);
 /* Asks all other processes to unmap a pool. The owner calls it, or any client of a pool that Sluice
@@ -733,8 +729,7 @@ enum sl_priority {
     SL_PRIORITY_UNKNOWN = 0, /* as set before; normal at first */
     SL_PRIORITY_LOW = 1,     /* a hit is worth half of a normal one, */
     SL_PRIORITY_NORMAL = 2,
-    SL_PRIORITY_HIGH =
-        3 /* or twice that of a normal one; the same priority for all has no effect */
+    SL_PRIORITY_HIGH = 3 /* or twice; the same priority for all has no effect */
 };
 #define SL_KEEP_NS_LIMIT (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 struct sl_hints {
@@ -762,7 +757,7 @@ struct sl_hints {
  * longer known. Errors: SL_ERR_NOT_FOUND (no op of the session ended here, the session ended,
  * others replaced it in the table, or the coordinator was restarted: report again after the next
  * op), SL_ERR_UNSUPPORTED (the node keeps no sessions, or its release lacks this call),
- * SL_ERR_TIMEOUT (also from the first releases without it). */
+ * SL_ERR_TIMEOUT (also from early releases that lack it). */
 sl_err sl_session_pause(struct sl_client *client, const char *session_id, uint64_t pause_ns,
                         uint64_t timeout_ns, struct sl_error *why);
 #define SL_HINT_LANES 64u
@@ -806,9 +801,8 @@ struct sl_op_request {
     uint32_t token_count;
     const char *extras; /* JSON [[...] per block] or NULL */
     uint32_t first_block;
-    bool partial; /* includes an incomplete last block */
-    const uint32_t
-        *device_blocks; /* for each block from first_block on; borrowed until the op is fenced */
+    bool partial;                  /* includes an incomplete last block */
+    const uint32_t *device_blocks; /* from first_block on; borrowed until the op is fenced */
     uint32_t device_block_count;
     uint64_t timeout_ns;
     uint64_t trace_id;    /* 0: one is generated */
@@ -856,8 +850,7 @@ struct sl_op_result {
     uint64_t bytes;
     bool fenced; /* the device blocks may be reused */
     struct sl_error why;
-    uint32_t
-        not_awaited_count; /* loads with prefill: blocks after block_count that are on disk here */
+    uint32_t not_awaited_count; /* loads with prefill: blocks after these that are on disk here */
 };
 /* Starts to store blocks. Errors: SL_ERR_LIMIT (too many ops in flight), SL_ERR_UNREACHABLE. */
 sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
@@ -880,8 +873,8 @@ bool sl_op_block_existed(const struct sl_op *op, uint32_t block);
 bool sl_op_block_loaded(const struct sl_op *op, uint32_t block);
 /* Returns the `context` of the op's request. */
 void *sl_op_context(const struct sl_op *op);
-/* Cancels an op, which then ends with SL_ERR_CANCELLED unless it was faster. Waits for an answer
- * for 200 ms at most. Without one it returns an error; the op still ends, perhaps completed. */
+/* Cancels an op, which then ends with SL_ERR_CANCELLED unless it completed first. Waits for an
+ * answer for 200 ms at most. Without one it returns an error; the op still ends. */
 sl_err sl_op_cancel(struct sl_op *op, struct sl_error *why);
 /* Waits until an op has ended and nothing accesses its device blocks. Errors: SL_ERR_TIMEOUT. */
 sl_err sl_op_wait_fenced(struct sl_op *op, uint64_t timeout_ns, struct sl_error *why);
@@ -1033,7 +1026,7 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
  * Either side may work by layers: prefill, so that layers travel while others are computed; decode,
  * so that it begins with the first layer while others arrive. */
 enum sl_handover_mode {
-    SL_HANDOVER_BY_ENVIRONMENT = 0, /* as sl_handover_mode_get says */
+    SL_HANDOVER_BY_ENVIRONMENT = 0, /* see sl_handover_mode_get */
     SL_HANDOVER_BY_STORAGE = 1,
     SL_HANDOVER_DIRECT = 2,
 };
@@ -1059,8 +1052,7 @@ struct sl_handover_options {
     enum sl_handover_mode mode;
     uint64_t hold_ns; /* prefill: time that decode may take; 0: setting handover_hold */
     const struct sl_receipt *receipt; /* decode: if it has arrived; NULL: it arrives later */
-    const struct sl_ticket
-        *ticket; /* prefill, direct: decode's ticket; NULL: the one its node has */
+    const struct sl_ticket *ticket;   /* prefill, direct: decode's; NULL: the one its node has */
     /* Decode: prefill's node_name if that is another node. That node is asked until it has
      * committed, and gets the ticket of a direct hand-over; no receipt is needed. NULL or "":
      * prefill is on this node, or a receipt arrives. */

@@ -10,9 +10,9 @@
 #define VALUE_BYTES_MAX 40000u
 #define HELD_MAX        3u
 #define BATCH_KEYS_MAX  5u
-#define CONTEST_ONE_OF  4u /* calls go to contested keys */
+#define CONTEST_ONE_OF  4u /* one in this number of calls uses contested keys */
 #define MARGIN_NS       (10 * SL_NS_PER_MS)
-#define EXCUSE_NS       (4 * SL_NS_PER_S) /* trouble excuses failures for so long */
+#define EXCUSE_NS       (4 * SL_NS_PER_S) /* how long a disturbance excuses failures */
 
 struct held {
     struct sl_view view;
@@ -55,7 +55,7 @@ static void value_fill(unsigned char *out, uint32_t key, uint32_t version)
     }
 }
 
-/* The version of a value that was read under key; anything else ends the run. */
+/* The version of a value that was read under key; any other bytes end the run. */
 static uint32_t value_version(const struct objects *all, uint32_t key, const void *bytes,
                               uint64_t length_bytes)
 {
@@ -91,7 +91,7 @@ static struct sl_object_key key_name(uint32_t key, char text[24])
     return (struct sl_object_key){.at = text, .length = (uint32_t)length};
 }
 
-/* ---- what is known ---- */
+/* ---- the oracle ---- */
 
 void objects_init(struct objects *objects, struct sim *sim)
 {
@@ -104,7 +104,7 @@ void objects_init(struct objects *objects, struct sim *sim)
     }
 }
 
-/* Nobody may find what was put under this key until now, but for one of them (0: none). */
+/* Values put under this key until now must not be found any more, except this one (0: none). */
 static void versions_die(struct objects *all, uint32_t key, uint32_t but)
 {
     for (uint32_t i = 1; i < all->version_count; i++) {
@@ -128,7 +128,7 @@ void objects_power_cut(struct objects *objects)
         if (objects->keys[key].state == OBJECT_PRESENT && !objects->keys[key].durable) {
             objects->keys[key].state = OBJECT_UNKNOWN;
         }
-        if (key_is_shared(key)) { /* who puts it before the disk has told may win */
+        if (key_is_shared(key)) { /* a put before the disk has reported its values may win */
             objects->keys[key].version = 0;
         }
     }
@@ -186,22 +186,22 @@ static void lease_note(struct worker *self, uint32_t key, uint64_t end_ns)
     struct leased *leased = &self->all->leased[key];
     uint64_t now_ns = sim_now_ns(self->all->sim);
     if (end_ns == 0 || self->started_ns < leased->forced_ns) {
-        return; /* not leased, or a removal by force may have come behind it */
+        return; /* not leased, or a removal by force may have happened after it */
     }
     self->all->leases_taken++;
     leased->since_ns = leased->end_ns >= self->started_ns ? leased->since_ns : now_ns;
     leased->end_ns = SL_MAX(leased->end_ns, end_ns);
 }
 
-/* Whether it was leased from before this call until after it. */
+/* Whether it was leased from before this call until now. */
 static bool lease_stood(const struct worker *self, uint32_t key)
 {
     const struct leased *leased = &self->all->leased[key];
     return leased->since_ns < self->started_ns && leased->end_ns > sim_now_ns(self->all->sim);
 }
 
-/* A removal that heeds nothing: what was leased is not from now on, nor what is until it has ended,
- * or had its chance to come late. */
+/* A removal that ignores leases ends all leases of the key. Leases also do not count until the
+ * removal has ended, or can no longer take effect late. */
 static void lease_force(struct worker *self, uint32_t key, uint64_t until_ns)
 {
     self->all->leased[key] = (struct leased){.forced_ns = until_ns};
@@ -209,7 +209,7 @@ static void lease_force(struct worker *self, uint32_t key, uint64_t until_ns)
 
 /* ---- put ---- */
 
-/* Values under keys of its own that are not there, and under shared ones. */
+/* Chooses absent keys of its own, and shared ones. */
 static uint32_t put_choose(struct worker *self, uint32_t keys[BATCH_KEYS_MAX])
 {
     struct sim *sim = self->all->sim;
@@ -245,13 +245,13 @@ static void put_settle(struct worker *self, const struct object *before, uint32_
             call_failed(self, "put", key, code);
         }
         if (key_is_shared(key)) {
-            return; /* as if it had not been: it may be there */
+            return; /* as if the call had not been made: it may exist */
         }
         all->keys[key].state = before->state == OBJECT_PRESENT ? OBJECT_PRESENT : OBJECT_UNKNOWN;
         all->keys[key].version = before->version;
         return;
     }
-    if (key_is_shared(key)) { /* this one or another's: seen when it is read */
+    if (key_is_shared(key)) { /* this value or another client's, which a read will show */
         if (all->keys[key].state != OBJECT_PRESENT) {
             know(all, key, OBJECT_PRESENT, 0);
         }
@@ -291,12 +291,13 @@ static void do_put(struct worker *self)
             before[i] = keys[k] == keys[i] ? before[k] : before[i];
         }
     }
-    for (uint32_t i = 0; i < count; i++) { /* should we die in the middle */
+    for (uint32_t i = 0; i < count; i++) { /* in case this client is killed during the call */
         if (!key_is_shared(keys[i]) && before[i].state == OBJECT_ABSENT) {
             all->keys[keys[i]].state = OBJECT_UNKNOWN;
-        } else if (!key_is_shared(keys[i]) && all->warming) { /* what is there is not known yet: */
-            before[i].version = 0;                            /* ours may count, acknowledged or */
-            before[i].durable = false;                        /* not, or what the disk tells */
+        } else if (!key_is_shared(keys[i]) &&
+                   all->warming) {     /* the present value is not known yet: */
+            before[i].version = 0;     /* ours may count, acknowledged or */
+            before[i].durable = false; /* not, or the one on the disk */
             all->keys[keys[i]] = before[i];
         }
     }
@@ -306,7 +307,7 @@ static void do_put(struct worker *self)
     for (uint32_t i = 0; i < count; i++) {
         put_settle(self, &before[i], keys[i], versions[i], twice[i], err != SL_OK ? err : codes[i]);
     }
-    for (uint32_t i = 0; i < count; i++) { /* of two, one may have been refused */
+    for (uint32_t i = 0; i < count; i++) { /* of two puts of a key, one may have been refused */
         struct object *object = &all->keys[keys[i]];
         if (twice[i] && !key_is_shared(keys[i]) && before[i].state != OBJECT_PRESENT) {
             object->state = err == SL_OK && codes[i] == SL_OK ? OBJECT_PRESENT : object->state;
@@ -317,8 +318,8 @@ static void do_put(struct worker *self)
 
 /* ---- replace ---- */
 
-/* One or the other until it is acknowledged, then the new one alone. Of two that are at it neither
- * is ours: these are keys that nobody else writes. */
+/* The old or the new value until it is acknowledged, then only the new one. No other client writes
+ * these keys. */
 static void replace_settle(struct worker *self, const struct object *before, uint32_t key,
                            uint32_t version, sl_err code)
 {
@@ -359,7 +360,7 @@ static void do_replace(struct worker *self)
             (struct sl_piece){.at = self->values[i], .length_bytes = value_bytes(versions[i])};
         items[i] =
             (struct sl_pieces){.key = key_name(keys[i], texts[i]), .at = &pieces[i], .count = 1};
-        /* should we die in the middle */
+        /* in case this client is killed during the call */
         know(all, keys[i], before[i].state == OBJECT_PRESENT ? OBJECT_PRESENT : OBJECT_UNKNOWN, 0);
         all->keys[keys[i]].open = true;
     }
@@ -393,7 +394,7 @@ static void get_found(struct worker *self, uint32_t key, uint32_t version)
         return;
     }
     if (object->open) {
-        return; /* this one now, the other one later */
+        return; /* now this value, later perhaps the other one */
     }
     SIM_CHECK(object->version == 0 || object->version == version,
               "key %u holds version %u, it was version %u", key, version, object->version);
@@ -494,7 +495,8 @@ static void do_pin(struct worker *self)
     }
 }
 
-/* What it says is checked as far as an exists is; what it brings in is read by others. */
+/* Its answer is checked as that of an exists call; other calls read the values that it brings
+ * in. */
 static void do_prefetch(struct worker *self)
 {
     struct objects *all = self->all;
@@ -666,7 +668,7 @@ static bool prey_take(void *context, const struct sl_object_info *info)
     return prey->seen < 20;
 }
 
-/* A part's key takes its whole block away. */
+/* Removing the key of a part removes its whole block. */
 static void do_remove_block(struct worker *self)
 {
     struct prey prey = {.sim = self->all->sim};
@@ -761,8 +763,7 @@ void objects_client(void *context)
     worker_close(&self);
 }
 
-/* Nothing disturbs any more: each answer must be the right one, within a few tries where room is
- * short. */
+/* After all disturbances: the answer must be right, within a few attempts where space is short. */
 static void verify_key(struct worker *self, uint32_t key)
 {
     struct objects *all = self->all;
@@ -782,7 +783,7 @@ static void verify_key(struct worker *self, uint32_t key)
     }
     SIM_CHECK(err == SL_OK || err == SL_ERR_NOT_FOUND, "key %u cannot be read: %s", key,
               sl_err_name(err));
-    self->slot = key / OBJECTS_OWN; /* whoever's it is */
+    self->slot = key / OBJECTS_OWN; /* the client that owns the key */
     get_settle(self, key, &before, self->values[0], length, err);
 }
 

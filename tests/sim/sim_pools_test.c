@@ -1,10 +1,10 @@
 /* tests/sim/sim_pools_test.c - the table of pools under kills and stops of the registrar and of its
  * clients.
  *
- * Clients make pools, wait for them, map them, hear that they are over and give them back, by
- * libsluice as shipped. What is compared with the truth: a pool has one owner; what was revoked is
- * mapped by nobody that lives, and is never given to anybody again; every wait ends by its
- * deadline; when all is quiet nothing is left. */
+ * Clients make pools, wait for them, map them, are notified of their end and release them, with
+ * libsluice as shipped. The test compares with the truth: a pool has one owner; a revoked pool is
+ * mapped by no living process, and no client gets it again; every wait ends by its deadline; when
+ * all is quiet no pool is left. */
 #include "actors/registrar/registrar.h"
 #include "client/include/sluice.h"
 #include "tests/sim/sim.h"
@@ -24,7 +24,8 @@
 #define ACTIVE_NS  (20 * SL_NS_PER_S)
 #define QUIET_NS   (15 * SL_NS_PER_S)
 #define CALL_NS    SL_NS_PER_S
-/* A call that finds its client unknown greets first, and retries end a little late. */
+/* A call of a client that is unknown after a restart sends HELLO first, and retries end slightly
+ * late. */
 #define SLACK_NS (500 * SL_NS_PER_MS)
 
 static const char *const settings[] = {"ranks",
@@ -51,7 +52,7 @@ struct bed;
 struct client {
     struct bed *all;
     uint32_t number, node;
-    uint64_t owns[POOLS], maps[POOLS]; /* epochs; the truth, which is told to nobody */
+    uint64_t owns[POOLS], maps[POOLS]; /* epochs: the truth, which the node does not know */
 };
 struct bed {
     struct sim *sim;
@@ -144,7 +145,7 @@ static void own(struct client *self, struct sl_client *client, uint32_t index)
     }
     all->published++;
     sim_sleep(sim_random_below(all->sim, SL_NS_PER_S));
-    self->owns[index] = 0; /* another may make it anew before the answer to this is here */
+    self->owns[index] = 0; /* another client may make it again before this answer arrives */
     err = SL_ERR_TIMEOUT;
     for (uint32_t tries = 0; err != SL_OK && tries < 6; tries++) {
         timed = timed_start(self, CALL_NS);
@@ -216,7 +217,7 @@ static void client_start(struct client *client)
     client->node = sim_start_program(client->all->sim, client_run, client);
 }
 
-/* ---- trouble ---- */
+/* ---- disturbances ---- */
 
 static void make_trouble(struct bed *bed)
 {
@@ -241,7 +242,7 @@ static void make_trouble(struct bed *bed)
     }
 }
 
-/* Gives the hash of all that happened. */
+/* Returns the hash of all events. */
 static uint64_t run_seed(uint64_t seed)
 {
     struct sim_options options = {
@@ -262,7 +263,7 @@ static uint64_t run_seed(uint64_t seed)
     while (sim_now_ns(bed->sim) < end_ns) {
         sim_run_until(bed->sim, sim_now_ns(bed->sim) + SL_NS_PER_S / 4 +
                                     sim_random_below(bed->sim, 2 * SL_NS_PER_S));
-        if (seed % 8 != 7) { /* one of eight is left alone */
+        if (seed % 8 != 7) { /* one run in eight has no disturbance */
             make_trouble(bed);
         }
     }

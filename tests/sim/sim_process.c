@@ -1,4 +1,4 @@
-/* tests/sim/sim_process.c - threads: each is a program of the simulator. */
+/* tests/sim/sim_process.c - threads of processes: each is a program of the simulator. */
 #include "tests/sim/sim_process.h"
 #include "tests/sim/sim_internal.h"
 
@@ -25,7 +25,7 @@ static void thread_main(void *context)
     sim_sleep(1 + sim_random_below(sim_world, START_NS_MAX));
     if (self->run_thread != NULL) {
         (void)self->run_thread(self->context);
-        self->ended = true; /* its place is kept until it is joined */
+        self->ended = true; /* its entry is kept until it is joined */
         return;
     }
     self->run(self->context);
@@ -34,7 +34,7 @@ static void thread_main(void *context)
     self->process = 0;
 }
 
-/* A place of which nothing runs any more. */
+/* An entry whose thread no longer runs. */
 static struct sim_thread *thread_place(struct sim *sim)
 {
     for (uint32_t i = 0; i < thread_count; i++) {
@@ -70,7 +70,7 @@ uint32_t sim_process_start(struct sim *sim, uint32_t host, void (*run)(void *con
     return process;
 }
 
-/* From outside of it: none of its threads runs now. */
+/* Called from outside: none of its threads runs now. */
 static void process_end(uint32_t process, bool power)
 {
     others_end(NULL, process);

@@ -1,10 +1,9 @@
-/* tests/sim/sim_program.c - processes that run libsluice as shipped: each on a stack of its own.
+/* tests/sim/sim_program.c - processes that run libsluice as shipped, each on a stack of its own.
  *
- * The library sleeps, waits at descriptors, asks for time and chance. The linker leads these calls
- * here (--wrap): a wait hands the thread back to the simulator, which comes back when something
- * arrived or the time has come. Some calls in the middle of a put or a get dawdle by chance, so
- * that the world goes on between two steps of a client. A killed program is simply never resumed.
- */
+ * The library sleeps, waits on descriptors, and asks for time and random bytes. The linker directs
+ * these calls here (--wrap): a wait hands the thread back to the simulator, which resumes it at a
+ * message or at the set time. Some calls in the middle of a put or a get pause at random, so that
+ * other processes run between two steps of a client. A killed program is simply never resumed. */
 #include "tests/sim/sim_internal.h"
 
 #include "client/include/sluice.h"
@@ -58,8 +57,8 @@ struct sim_program {
     uint64_t dawdled_ns;
     struct letter inbox[INBOX_MAX];
     uint32_t inbox_first, inbox_count;
-    struct letter open;                /* lent to the library */
-    uint64_t connected[SIM_NODES_MAX]; /* incarnation of the peer that a connection stands to */
+    struct letter open;                /* borrowed by the library */
+    uint64_t connected[SIM_NODES_MAX]; /* incarnation of the connected peer */
 };
 
 bool sim_copies_unchecked, sim_chance_same;
@@ -110,7 +109,7 @@ void sim_program_resume(struct sim_node *node)
     running = NULL;
 }
 
-/* Until at_ns, or until a letter comes. */
+/* Returns at at_ns, or when a letter arrives. */
 static void program_wait(uint64_t at_ns, bool for_letters)
 {
     struct sim_node *node = running;
@@ -234,7 +233,7 @@ void sim_program_message(struct sim_node *node, const struct sim_event *event)
 {
     struct sim_program *program = node->program;
     if (program->inbox_count == INBOX_MAX) {
-        return; /* its queue is full: lost, as everywhere */
+        return; /* its queue is full: the frame is lost, as in a real mailbox */
     }
     struct letter *letter =
         &program->inbox[(program->inbox_first + program->inbox_count++) % INBOX_MAX];
@@ -257,7 +256,7 @@ void sim_program_drop(struct sim_node *node)
     }
 }
 
-/* ---- what the linker leads here ---- */
+/* ---- wrapped calls ---- */
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the names are the linker's */
 uint64_t __real_sl_clock_monotonic_ns(void);
@@ -316,7 +315,7 @@ sl_err __wrap_sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why)
     return SL_OK;
 }
 
-/* Nobody maps what a simulated process has: its thread would be a real one. */
+/* Does nothing: no process maps a simulated one's memory, and its thread would be a real one. */
 sl_err __wrap_sl_descriptors_serve(const char *runtime_dir, uint64_t number,
                                    sl_descriptors_give_fn give, void *context,
                                    struct sl_descriptors **out, struct sl_error *why);
@@ -337,7 +336,7 @@ int __real_nanosleep(const struct timespec *wish, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *wish, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *wish, struct timespec *left)
 {
-    if (running == NULL) { /* what an actor does takes no time here */
+    if (running == NULL) { /* work inside an actor takes no time */
         return sim_world != NULL ? 0 : __real_nanosleep(wish, left);
     }
     sim_sleep((uint64_t)wish->tv_sec * SL_NS_PER_S + (uint64_t)wish->tv_nsec);
@@ -360,7 +359,7 @@ int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *wish, 
     return running->program->inbox_count > 0 ? 1 : 0;
 }
 
-/* One thread a client: whoever waits polls. */
+/* A client has one thread here: a waiting thread polls. */
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
                                   const struct timespec *at);
 int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *lock,
@@ -441,7 +440,7 @@ uint64_t __wrap_sl_mailbox_connect_count(const struct sl_mailbox *mailbox)
     return 0; /* programs start no ops */
 }
 
-/* Here all letters come by the post: no lanes, so nothing to stay awake for. */
+/* There are no lanes here, so spinning would be useless. */
 bool __wrap_sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t deadline_ns);
 bool __wrap_sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t deadline_ns)
 {
@@ -456,7 +455,7 @@ uint64_t __wrap_sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns)
     return ((struct sim_node *)(void *)mailbox)->program->inbox_count > 0 ? 0 : SL_NEVER_NS;
 }
 
-/* ---- steps in the middle of which the world goes on ---- */
+/* ---- calls in the middle of which other processes run ---- */
 
 struct sl_digest __real_sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
 struct sl_digest __wrap_sl_digest_copy(void *to, const void *from, uint64_t length_bytes);
@@ -475,7 +474,7 @@ bool __real_sl_index_unchanged(const struct sl_index_view *view, const struct sl
 bool __wrap_sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry *entry);
 bool __wrap_sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry *entry)
 {
-    dawdle(6, DAWDLE_NS); /* the bytes were copied, what they were worth is not known yet */
+    dawdle(6, DAWDLE_NS); /* the bytes were copied; the entry may change before the check */
     return sim_copies_unchecked || __real_sl_index_unchanged(view, entry);
 }
 
@@ -486,7 +485,7 @@ sl_err __wrap_sl_pins_take(struct sl_pins *pins, const struct sl_index_view *vie
 sl_err __wrap_sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
                            const struct sl_entry *entry, sl_pin *out)
 {
-    dawdle(6, DAWDLE_NS); /* it was found, it may be gone by now */
+    dawdle(6, DAWDLE_NS); /* it was found; it may be removed by now */
     return __real_sl_pins_take(pins, view, entry, out);
 }
 
@@ -497,7 +496,7 @@ sl_err __wrap_sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_vie
 sl_err __wrap_sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view, sl_ref ref,
                                  uint64_t generation, uint64_t length_bytes, sl_pin *out)
 {
-    dawdle(6, DAWDLE_NS); /* it was granted, it may have been taken back by now */
+    dawdle(6, DAWDLE_NS); /* it was granted; the grant may be revoked by now */
     return __real_sl_pins_take_grant(pins, view, ref, generation, length_bytes, out);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */

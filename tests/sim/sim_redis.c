@@ -1,10 +1,11 @@
-/* tests/sim/sim_redis.c - the simulated server's streams: sockets of the Internet, as the
- * directory's library asks for them (the linker leads its calls here), and what becomes of them.
+/* tests/sim/sim_redis.c - the simulated server's streams: the Internet sockets that the directory's
+ * library opens (the linker directs its calls here), and the bytes on them.
  *
- * What is sent arrives in order, in pieces, some time later. What a cut holds back comes after it,
- * also when the stream was closed or its process has died: the system has it, and sends it again,
- * unless it was told to forget it (SO_LINGER of 0 s). Between two streams of a host order holds but
- * for that. A server that stops still accepts. One that dies ends all streams. */
+ * Bytes arrive in order, in pieces, after a delay. Bytes that a cut held back arrive after it, even
+ * if the stream was closed or its process has died: the host's system resends them, unless
+ * SO_LINGER of 0 s made it drop them. Streams of one host keep the order among each other except
+ * for resent bytes. A stopped server still accepts connections. A server that dies ends all
+ * streams. */
 #include "tests/sim/sim_redis_internal.h"
 
 #include <errno.h>
@@ -18,34 +19,34 @@
 
 #define FD_FIRST       (1 << 28) /* above any real one, below those of sim_tcp.c */
 #define STREAMS_MAX    64u
-#define RESENT_NS      (200 * SL_NS_PER_MS) /* what a cut held back comes so long after it, at most */
+#define RESENT_NS      (200 * SL_NS_PER_MS) /* longest delay of held bytes after a cut */
 #define PARTIAL_ONE_OF 8u
 #define FULL_ONE_OF    16u
-#define SAVE_NS        (700 * SL_NS_PER_MS) /* of what comes back with SIM_REDIS_OLD */
+#define SAVE_NS        (700 * SL_NS_PER_MS) /* age of the data that SIM_REDIS_OLD restores */
 #define BUFFER_BYTES   (2u * 1024u * 1024u)
 
 struct piece {
     struct piece *next;
     uint64_t at_ns, sent_ns;
-    bool held; /* by a cut: it is sent again after that */
+    bool held; /* by a cut: resent after that */
     size_t length, taken;
     char bytes[];
 };
-struct way { /* of a stream */
+struct way { /* one direction of a stream */
     struct piece *first, *last;
     uint64_t order_ns;
 };
 struct stream {
-    bool used, closed; /* closed: by the library, or its process is gone */
+    bool used, closed; /* closed: by the library, or its process has ended */
     uint64_t serial;
     uint32_t node;
     uint64_t incarnation;
     int epoll; /* -1: not watched yet */
     bool wants_out, forgets;
     bool connected, refused;
-    uint64_t connected_ns, reset_ns; /* when that is known here; SL_NEVER_NS: not */
+    uint64_t connected_ns, reset_ns; /* when it is known here; SL_NEVER_NS: not yet */
     struct way out, in;              /* to the server, from it */
-    char *buffer;                    /* of the server: no whole command yet */
+    char *buffer;                    /* the server's: the start of a command */
     size_t length;
 };
 struct sim_redis {
@@ -92,7 +93,7 @@ static struct sim_node *stream_node(struct sim *sim, const struct stream *stream
     return node->alive && node->incarnation == stream->incarnation && !stream->closed ? node : NULL;
 }
 
-/* The process hears of it then. */
+/* Wakes the process at that time. */
 static void stream_wakes(struct sim *sim, const struct stream *stream, uint64_t at_ns)
 {
     const struct sim_node *node = stream_node(sim, stream);
@@ -177,7 +178,7 @@ static void stream_reset(struct sim *sim, struct stream *stream)
 
 /* ---- the server ---- */
 
-/* One command of the buffer. Gives its bytes; 0: not whole yet. */
+/* Parses one command of the buffer. Returns its bytes; 0: it is incomplete. */
 static size_t command_parse(char *at, size_t length, struct redis_command *out)
 {
     char *end = memchr(at, '\n', length);
@@ -203,7 +204,7 @@ static size_t command_parse(char *at, size_t length, struct redis_command *out)
         out->words[out->count] = at + used;
         used += bytes + 2;
     }
-    for (uint32_t i = 0; i < count; i++) { /* whole: now they may be cut */
+    for (uint32_t i = 0; i < count; i++) { /* complete: now the words can be terminated */
         char *word = (char *)out->words[i];
         *strchr(word, '\r') = '\0';
     }
@@ -219,7 +220,7 @@ static void server_save(struct sim *sim)
     }
 }
 
-/* In pieces, since a stream knows no messages. */
+/* In pieces: a stream does not keep the borders of messages. */
 static void server_answers(struct sim *sim, struct stream *stream, const struct redis_answer *all)
 {
     for (size_t at = 0; at < all->length;) {
@@ -258,7 +259,7 @@ static void server_gets(struct sim *sim, struct stream *stream)
     const struct piece *piece = NULL;
     while ((piece = way_arrived(sim, &stream->out)) != NULL) {
         if (piece->held && stream->forgets && stream_node(sim, stream) == NULL) {
-            way_free(&stream->out); /* what comes behind a gap counts for nothing */
+            way_free(&stream->out); /* bytes after a gap are dropped */
             return;
         }
         if (stream->buffer == NULL) {
@@ -306,7 +307,7 @@ void sim_redis_event(struct sim *sim, const struct sim_event *event)
     }
 }
 
-/* ---- what tests do ---- */
+/* ---- calls of tests ---- */
 
 void sim_redis_start(struct sim *sim)
 {
@@ -414,7 +415,7 @@ uint64_t sim_redis_commands(const struct sim *sim)
     return redis_of(sim)->commands;
 }
 
-/* ---- what the library asks of the system ---- */
+/* ---- system calls of the library ---- */
 
 static struct stream *stream_of(int fd)
 {
@@ -485,7 +486,7 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes)
     }
     struct sim *sim = sim_world;
     stream->refused = !sim->redis->up;
-    if (!stream_is_cut(sim, stream)) { /* else nobody ever answers */
+    if (!stream_is_cut(sim, stream)) { /* otherwise no answer ever arrives */
         stream->connected_ns = arrival(sim, stream);
         stream->in.order_ns = stream->out.order_ns = stream->connected_ns;
         stream_wakes(sim, stream, stream->connected_ns);
@@ -577,7 +578,7 @@ ssize_t __wrap_send(int fd, const void *bytes, size_t length, int flags)
     if (sim_random_below(sim, PARTIAL_ONE_OF) == 0) {
         length = 1 + sim_random_below(sim, length);
     }
-    if (stream->reset_ns == SL_NEVER_NS) { /* else the server is gone, which is not known yet */
+    if (stream->reset_ns == SL_NEVER_NS) { /* else it has ended, which is not known yet */
         server_wakes(sim, stream->serial, way_add(sim, stream, true, bytes, length));
     }
     return (ssize_t)length;
@@ -614,7 +615,7 @@ int __wrap_close(int fd)
     if (stream == NULL) {
         return sim_tcp_has(fd) ? sim_tcp_close(fd) : REAL(close)(fd);
     }
-    stream->closed = true; /* what it sent still arrives */
+    stream->closed = true; /* bytes it sent still arrive */
     return 0;
 }
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */

@@ -1,4 +1,4 @@
-/* tests/sim/sim_redis_store.c - what the simulated server keeps, and its commands. */
+/* tests/sim/sim_redis_store.c - the simulated server's data and commands. */
 #include "tests/sim/sim_redis_internal.h"
 
 #include <stdarg.h>
@@ -82,7 +82,7 @@ const struct redis_field *redis_field_find(const struct redis_entry *entry, cons
     return NULL;
 }
 
-/* True: it is new. */
+/* True: the field is new. */
 static bool field_set(struct redis_entry *entry, const char *name, const char *value)
 {
     struct redis_field *field = (struct redis_field *)redis_field_find(entry, name);
@@ -99,7 +99,7 @@ static bool field_set(struct redis_entry *entry, const char *name, const char *v
     return fresh;
 }
 
-/* As in Redis, what is empty is not there. True: it was. */
+/* An entry without fields is removed, as in Redis. True: the field existed. */
 static bool field_drop(struct redis_store *store, struct redis_entry *entry, const char *name)
 {
     struct redis_field *field = (struct redis_field *)redis_field_find(entry, name);
@@ -156,8 +156,8 @@ static bool run_set(struct redis_store *store, const struct redis_command *comma
     return fresh;
 }
 
-/* What the one script of the directory does (runtime/net/directory/directory.c): true, it is a SET
- * from here on. */
+/* Runs the directory's only script (runtime/net/directory/directory.c). True: the command has
+ * become a SET. */
 static bool script_sets(struct redis_store *store, struct redis_command *command,
                         struct redis_answer *to)
 {

@@ -12,17 +12,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TWICE_OF    50u   /* one run of so many is made twice: it must be the same */
-#define TELL_OF     500u  /* so many runs a line is printed */
-#define SECONDS_MAX 1200u /* of a run: it hangs; builds and other suites go before it */
+#define TWICE_OF    50u   /* one run in TWICE_OF is repeated and must give the same hash */
+#define TELL_OF     500u  /* a line is printed every TELL_OF runs */
+#define SECONDS_MAX 1200u /* then a run counts as hung; other work may delay it */
 
 struct shared { /* between the processes that run seeds */
     _Atomic uint64_t next, done, failed;
     _Atomic uint64_t hash;
 };
 
-/* Each seed in a process of its own: killed actors leave memory behind, which only its end takes
- * away. Gives whether it passed. */
+/* Runs a seed in a process of its own: memory of killed actors is only freed by its end. Returns
+ * whether it passed. */
 static bool run_child(const struct sim_seeds *seeds, struct shared *shared, uint64_t seed)
 {
     fflush(NULL);
@@ -30,7 +30,7 @@ static bool run_child(const struct sim_seeds *seeds, struct shared *shared, uint
     if (child == 0) {
         (void)alarm(SECONDS_MAX);
         atomic_store(&shared->hash, seeds->run(seed));
-        _exit(EXIT_SUCCESS); /* no search for leaks: heaps of killed actors are meant to be lost */
+        _exit(EXIT_SUCCESS); /* no leak check: heaps of killed actors are lost on purpose */
     }
     int status = 0;
     bool passed = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
@@ -52,7 +52,7 @@ static uint64_t setting(const char *name, uint64_t standard)
     return text == NULL ? standard : strtoull(text, NULL, 10);
 }
 
-/* What the child said goes into a file of memory. */
+/* Runs the seed with its output in a memory file. */
 static void quiet_child(const struct sim_seeds *seeds, uint64_t seed, int said)
 {
     (void)alarm(SECONDS_MAX);
@@ -62,7 +62,7 @@ static void quiet_child(const struct sim_seeds *seeds, uint64_t seed, int said)
     _exit(EXIT_SUCCESS);
 }
 
-/* Gives whether it failed, and the first line that it said. */
+/* Returns whether it failed, and the first line of its output. */
 static bool fails_quietly(const struct sim_seeds *seeds, uint64_t seed, char text[SIM_SEEDS_TEXT])
 {
     int said = memfd_create("sim-said", MFD_CLOEXEC), status = 0;
@@ -131,7 +131,7 @@ uint32_t sim_mutant_number(uint32_t count)
     return number < count ? (uint32_t)number : 0;
 }
 
-/* hash: of its own, the counts of all. */
+/* hash: combined over all seeds. */
 static void run_share(const struct sim_seeds *seeds, struct shared *shared, struct shared *own,
                       uint64_t first, uint64_t count)
 {

@@ -1,17 +1,17 @@
-/* tests/sim/sim_supervisor.c - who watches the actors, with the shipped judgement
- * (client/tools/supervise/hang.c): one that hangs is killed, and starts again as the script does
- * it.
+/* tests/sim/sim_supervisor.c - the supervisor of the actors, with the shipped test for hangs
+ * (client/tools/supervise/hang.c): it kills an actor that hangs, which then restarts after the
+ * delay of the real script.
  *
- * Checked with each verdict: that process has been stopped for so long. One that the machine was
- * suspended with, that rests, or that went on in time is left alone. */
+ * Each verdict is checked: the process has been stopped for at least that time. A process that is
+ * idle, that resumed in time, or that was suspended with the machine is not killed. */
 #include "tests/sim/sim_internal.h"
 
 #include "client/tools/supervise/hang.h"
 
 #include <stdlib.h>
 
-#define BEAT_NS        (500 * SL_NS_PER_MS) /* of an idle process (ipc/msg/sl_process.c) */
-#define RESTART_NS_MAX (60 * SL_NS_PER_MS)  /* what the script and the start take */
+#define BEAT_NS        (500 * SL_NS_PER_MS) /* idle heartbeat (ipc/msg/sl_process.c) */
+#define RESTART_NS_MAX (60 * SL_NS_PER_MS)  /* time for the script and the start */
 
 struct sim_supervisor {
     struct sup_hang hangs[SIM_NODES_MAX]; /* of the living process */
@@ -20,7 +20,7 @@ struct sim_supervisor {
 
 static bool is_watched(const struct sim_node *node)
 {
-    return node->actor != NULL && !node->fixed_name; /* clients are nobody's */
+    return node->actor != NULL && !node->fixed_name; /* clients are not supervised */
 }
 
 static void look_at(struct sim *sim, const struct sim_node *node, uint64_t at_ns)
@@ -63,7 +63,7 @@ void sim_supervisor_beat(struct sim *sim, const struct sim_node *node)
     sim_event_add(sim, sim_event_for(node, EVENT_BEAT, sim->now_ns + BEAT_NS));
 }
 
-/* Gives when to look again; SL_NEVER_NS: it was killed. */
+/* Returns when to check again; SL_NEVER_NS: it was killed. */
 static uint64_t judge(struct sim *sim, struct sim_node *node)
 {
     struct sup_hang *hang = &sim->supervisor->hangs[sim_number(node)];
@@ -89,7 +89,7 @@ void sim_supervisor_look(struct sim *sim, struct sim_node *node)
     }
 }
 
-/* The supervisor may run before all that it watches. */
+/* After a suspension the supervisor may run before the processes that it watches. */
 void sim_supervisor_resumed(struct sim *sim)
 {
     for (uint32_t i = 0; sim->supervisor != NULL && i < sim->node_count; i++) {

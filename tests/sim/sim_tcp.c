@@ -14,10 +14,10 @@
 #define SOCKS_MAX      512u
 #define BACKLOG_MAX    128u
 #define SYN_AGAIN_NS   SL_NS_PER_S
-#define RESENT_NS      (200 * SL_NS_PER_MS) /* what a cut held back comes so long after it, at most */
+#define RESENT_NS      (200 * SL_NS_PER_MS) /* longest delay of held bytes after a cut */
 #define PARTIAL_ONE_OF 8u
 #define FULL_ONE_OF    16u
-#define PORT_FIRST     40000u /* of who connects */
+#define PORT_FIRST     40000u /* of connecting sockets */
 
 enum sock_kind { TCP_FREE, TCP_FRESH, TCP_LISTENS, TCP_CONNECTS, TCP_STREAM, TCP_EVENT };
 struct piece {
@@ -31,13 +31,13 @@ struct sock {
     uint64_t serial;
     uint32_t process, host;
     struct sockaddr_in own, other;
-    struct sock *peer; /* NULL: none, or it is gone */
+    struct sock *peer; /* NULL: none, or it was closed */
     uint64_t peer_serial;
-    struct piece *first, *last; /* that come */
+    struct piece *first, *last; /* in flight */
     uint64_t order_ns, eof_ns, reset_ns, full_until_ns;
-    uint64_t syn_ns, connected_ns; /* when it is heard there; when that is known here */
+    uint64_t syn_ns, connected_ns; /* when it arrives there; when the answer is known here */
     bool refused, shut;
-    uint64_t value;        /* of an event */
+    uint64_t value;        /* of an eventfd */
     struct sock *listener; /* not accepted yet */
 };
 static struct sock socks[SOCKS_MAX];
@@ -122,7 +122,7 @@ static struct sock *sock_make(uint32_t process, uint32_t host, enum sock_kind ki
     sim_fail("too many sockets");
 }
 
-/* ---- the wires ---- */
+/* ---- packets ---- */
 
 static uint64_t arrival(struct sim *sim, uint32_t from, uint32_t to)
 {
@@ -171,7 +171,7 @@ static void pieces_free(struct sock *sock)
     sock->last = NULL;
 }
 
-/* power: nobody is told. */
+/* power: without notifying the peer. */
 static void sock_free(struct sim *sim, struct sock *sock, bool power)
 {
     struct sock *peer = peer_of(sock);
@@ -226,7 +226,7 @@ static uint32_t backlog_of(const struct sock *listener)
     return count;
 }
 
-/* The first packet is there, or was lost. */
+/* The first packet has arrived, or was lost. */
 static void syn_arrives(struct sim *sim, struct sock *sock)
 {
     uint32_t host = 0;
@@ -386,7 +386,7 @@ ssize_t sim_tcp_send(int fd, const void *bytes, size_t length)
     }
     uint32_t host = 0;
     (void)listener_at(&sock->other, &host);
-    if (host < sim->host_count && sock->reset_ns == SL_NEVER_NS) { /* its system knows of none */
+    if (host < sim->host_count && sock->reset_ns == SL_NEVER_NS) { /* not known there */
         sock->reset_ns = arrival(sim, host, sock->host) + 1;
         sock_wakes(sock, sock->reset_ns);
     }
@@ -447,7 +447,7 @@ void sim_tcp_event_add(int fd, uint64_t value)
     sock_wakes(sock, sim_world->now_ns);
 }
 
-/* When it can be read, or be written to. */
+/* When it can next be read; or written to. */
 static uint64_t readable_ns(const struct sock *sock)
 {
     switch (sock->kind) {

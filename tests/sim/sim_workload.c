@@ -1,10 +1,10 @@
 /* tests/sim/sim_workload.c - an engine as an actor: it registers, then loads the longest prefix of
- * a chain, checks every byte, "computes" what is missing and stores it.
+ * a chain, checks every byte, "computes" missing blocks and stores them.
  *
- * A device block that is given back is filled at once, with another byte each time. Whenever an
- * op begins or is over all free blocks must have them: whoever writes after a fence, or after the
- * end of the registration, is caught. A stored block is overwritten as soon as the answer says that
- * it is fenced: whoever reads it later stores wrong bytes, and is caught by the next load. */
+ * A released device block is filled at once, with a different byte each time. Whenever an op begins
+ * or ends, all free blocks must still have it: this catches writes after a fence, or after the end
+ * of the registration. A stored block is overwritten as soon as the answer reports it as fenced: a
+ * later read stores wrong bytes, which the next load detects. */
 #include "tests/sim/sim_workload.h"
 
 #include <stdio.h>
@@ -19,15 +19,15 @@
 #define PAUSE_NS_MAX    (15 * SL_NS_PER_MS)
 #define IDLE_NS         (20 * SL_NS_PER_MS)
 #define LAYERS          2u /* of the first pool; the second has one */
-#define LAYERED_OF      3u /* one of so many ops goes by layers; the second pool is of the last one */
-#define LAYER_NS        (1 * SL_NS_PER_MS) /* what one takes to be computed at most */
+#define LAYERED_OF      3u /* one op in this number; the second pool belongs to the last layer */
+#define LAYER_NS        (1 * SL_NS_PER_MS) /* longest computation of a layer */
 #define LAYER_AGAIN_NS  (5 * SL_NS_PER_MS)
-#define STATE_BYTES     1000u                 /* piece of the second pool: no multiple of 16 */
-#define END_NS          (1500 * SL_NS_PER_MS) /* as libsluice */
+#define STATE_BYTES     1000u                 /* a piece of the second pool: not a multiple of 16 */
+#define END_NS          (1500 * SL_NS_PER_MS) /* as in libsluice */
 #define END_WITHIN_NS   (6 * SL_NS_PER_MS)    /* after the beginning of an op */
 #define PIECE_BYTES_MAX 8192u
 
-#define RATED_ONE_OF 4u /* loads say how fast their engine computes: tokens a second */
+#define RATED_ONE_OF 4u /* one load in this number states its engine's tokens a second */
 #define RATE_LEAST   UINT64_C(100)
 #define RATE_DOUBLES 16u
 enum phase { PHASE_REGISTER, PHASE_IDLE, PHASE_LOAD, PHASE_STORE, PHASE_FENCE, PHASE_END };
@@ -41,22 +41,22 @@ struct engine {
     int fds[WORKLOAD_RANKS][WORKLOAD_POOLS];
     unsigned char *memory[WORKLOAD_RANKS][WORKLOAD_POOLS];
     bool lent[WORKLOAD_DEVICE_BLOCKS];
-    uint32_t given[WORKLOAD_DEVICE_BLOCKS]; /* how often: what a free block holds */
-    uint64_t op_seq, end_at_ns;             /* its call; when the registration ends. 0: none */
+    uint32_t given[WORKLOAD_DEVICE_BLOCKS]; /* use count: determines a free block's byte */
+    uint64_t op_seq, end_at_ns;   /* the op's request; when the registration ends. 0: none */
     uint32_t chain, first, count; /* of the op: blocks first..first + count of the chain */
     uint32_t expected;            /* of a load: blocks that must be found */
     uint32_t loaded;
-    bool load; /* that is over: its first blocks are what was loaded */
+    bool load; /* the op that is over was a load: its first blocks are the loaded ones */
     uint64_t device[WORKLOAD_BLOCKS];
     bool verify;
     bool by_layers;
-    bool rated;                      /* a load that need not wait for what is sooner computed */
-    uint32_t layers_done;            /* store: computed; load: told */
-    uint64_t layer_at_ns, layer_seq; /* of what is said or asked of them; 0: nothing is in flight */
+    bool rated;                      /* a load that may skip blocks that are faster to compute */
+    uint32_t layers_done;            /* store: computed; load: reported */
+    uint64_t layer_at_ns, layer_seq; /* of requests about them; 0: none is in flight */
 };
 static const uint64_t layer_ends[LAYERS][WORKLOAD_POOLS] = {{1, 0}, {2, 1}};
 
-/* ---- what blocks are, and what is in them ---- */
+/* ---- blocks and their contents ---- */
 
 static uint32_t block_id(uint32_t chain, uint32_t block)
 {
@@ -117,7 +117,7 @@ static unsigned char *piece_at(const struct engine *self, uint32_t rank, uint32_
     return self->memory[rank][pool] + layer * stride * WORKLOAD_DEVICE_BLOCKS + device * stride;
 }
 
-/* Whose content a piece holds; -1: nobody's. */
+/* The block whose content a piece holds; -1: none. */
 static int piece_whose(const struct piece *piece)
 {
     unsigned char would[PIECE_BYTES_MAX];
@@ -154,15 +154,15 @@ static void piece_do(const struct engine *self, const struct piece *piece, enum 
     }
 }
 
-/* Does it to every piece of a device block in layers [first, end). id: of the block whose content
- * it is, or how often a free one was given back. */
+/* Applies the verb to every piece of a device block in layers [first, end). id: the block with that
+ * content, or the release count of a free block. */
 static void pieces_between(const struct engine *self, uint64_t device, uint32_t id,
                            enum piece_verb verb, uint32_t first, uint32_t end)
 {
     for (uint32_t i = 0; i < WORKLOAD_RANKS * WORKLOAD_POOLS * LAYERS; i++) {
         uint32_t rank = i / (WORKLOAD_POOLS * LAYERS), pool = i / LAYERS % WORKLOAD_POOLS,
                  layer = i % LAYERS;
-        uint32_t computed = pool == 0 ? layer : LAYERS - 1; /* in which one of the forward pass */
+        uint32_t computed = pool == 0 ? layer : LAYERS - 1; /* by this layer of the forward pass */
         if (layer >= layer_count(pool) || computed < first || computed >= end) {
             continue;
         }
@@ -178,7 +178,7 @@ static void pieces(const struct engine *self, uint64_t device, uint32_t id, enum
     pieces_between(self, device, id, verb, 0, LAYERS);
 }
 
-/* What free blocks hold, and nobody may change. */
+/* Fills free blocks, or checks that their contents have not changed. */
 static void free_blocks(const struct engine *self, enum piece_verb verb)
 {
     for (uint32_t i = 0; i < WORKLOAD_DEVICE_BLOCKS; i++) {
@@ -203,7 +203,7 @@ static void blocks_take(struct engine *self, uint32_t count)
     SIM_CHECK(taken == count, "%u of %u device blocks are free", taken, count);
 }
 
-/* Given back: from now on nobody may touch them. */
+/* Releases blocks: from now on they must not be accessed. */
 static void blocks_give(struct engine *self)
 {
     free_blocks(self, PIECE_CHECK_FREE);
@@ -309,7 +309,7 @@ static uint32_t acknowledged_from(const struct workload *work, uint32_t chain, u
     return found;
 }
 
-/* The blocks of the op in these layers: computed, or compared. */
+/* Computes or compares the op's blocks in these layers. */
 static void layers_do(struct engine *self, uint32_t block_count, enum piece_verb verb,
                       uint32_t first, uint32_t end)
 {
@@ -319,7 +319,7 @@ static void layers_do(struct engine *self, uint32_t block_count, enum piece_verb
     }
 }
 
-/* Says what is computed, or asks for the next layer; again and again, whoever was killed. */
+/* Reports computed layers, or asks for the next one. Repeated until answered, through any kills. */
 static void layers_say(struct engine *self)
 {
     bool store = self->phase == PHASE_STORE;
@@ -370,7 +370,7 @@ static void layers_end(struct engine *self)
     }
 }
 
-/* What is told is right at once. */
+/* A reported layer has the right bytes at once. */
 static void layers_told(struct engine *self, const struct sl_msg *reply)
 {
     const struct sl_body_layers_reply *body = &reply->body.layers_reply;
@@ -492,11 +492,11 @@ static void loaded_check(const struct engine *self)
     }
 }
 
-/* The op is over and its device blocks are free. */
+/* The op has ended and its device blocks are free. */
 static void op_fenced(struct engine *self, bool store_next)
 {
     if (self->load) {
-        loaded_check(self); /* perhaps a fence is behind it, since its answer */
+        loaded_check(self); /* a fence may have happened since its answer */
     }
     self->load = false;
     if (!store_next) {
@@ -510,13 +510,13 @@ static void op_fenced(struct engine *self, bool store_next)
     self->count -= skip;
     blocks_take(self, self->count);
     self->by_layers = sim_random_below(sim_of(self->env), LAYERED_OF) == 0;
-    if (!self->by_layers) { /* else until then they hold what must not be stored */
+    if (!self->by_layers) { /* otherwise they hold contents until then that must not be stored */
         layers_do(self, self->count, PIECE_FILL, 0, LAYERS);
     }
     op_send(self, true);
 }
 
-/* Whether something happened to an actor that may excuse a failure of the op. */
+/* Whether an actor was disturbed in a way that may excuse a failure of the op. */
 static bool op_disturbed(const struct engine *self)
 {
     const uint64_t *own_ns = self->work->disturbed_ns;
@@ -527,8 +527,8 @@ static bool op_disturbed(const struct engine *self)
 static void op_failed(struct engine *self, sl_err code, struct sl_text text)
 {
     self->work->failed++;
-    /* A store waits for blocks that another one writes: that of an engine that ended, to its end.
-     */
+    /* A store waits for blocks that another store writes: if that engine ended, until the op
+     * ends. */
     bool waited =
         self->work->ends_one_of != 0 && self->phase == PHASE_STORE && code == SL_ERR_TIMEOUT;
     SIM_CHECK(!self->work->nothing_is_lost || op_disturbed(self) || code == SL_ERR_CANCELLED ||
@@ -547,7 +547,7 @@ static void op_waited(struct engine *self)
 }
 
 /* A request that was sent twice may have reached two coordinators, one after the other: the answer
- * of one says nothing of what the other still does. libsluice does likewise (client/lib/op.c). */
+ * of one does not cover the other. libsluice does the same (client/lib/op.c). */
 static bool sent_once(const struct engine *self)
 {
     return self->env->now_ns - self->started_ns <
@@ -638,7 +638,7 @@ static void store_ended(struct engine *self, const struct sl_msg *reply)
     if (reply->code != SL_OK) {
         op_failed(self, reply->code, reply->text);
     }
-    if (!self->by_layers) { /* nobody writes to what is stored */
+    if (!self->by_layers) { /* stored blocks are not written to */
         layers_do(self, self->count, PIECE_CHECK, 0, LAYERS);
     }
     self->after_fence = PHASE_IDLE;
@@ -662,7 +662,7 @@ static void end_send(struct engine *self)
               "not sent");
 }
 
-/* In the middle of an op. Its answer does not matter any more. */
+/* Ends the registration in the middle of an op, whose answer no longer matters. */
 static void end_begin(struct engine *self)
 {
     self->end_at_ns = 0;
@@ -680,7 +680,7 @@ static void end_begin(struct engine *self)
     end_send(self);
 }
 
-/* Nobody has to do with the memory any more: it is used otherwise, and registered anew. */
+/* No process uses the memory any more: it gets other contents and is registered again. */
 static void end_answered(struct engine *self, sl_err code)
 {
     if (code != SL_OK) {
@@ -707,11 +707,11 @@ static void no_answer(struct engine *self, uint32_t type)
         end_answered(self, SL_ERR_TIMEOUT);
     }
     if (type == SL_MSG_LAYERS) {
-        self->layer_seq = 0; /* and once more */
+        self->layer_seq = 0; /* asks again */
     } else if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
         self->work->unanswered++;
         layers_end(self);
-        /* The op of an engine that ended may keep others waiting to the end, and the answer is
+        /* The op of an engine that ended may keep others waiting until it ends, so the answer is
          * late. */
         SIM_CHECK(op_disturbed(self) || (self->work->late && self->work->ends_one_of != 0),
                   "%s: op %llx was not answered although nothing was disturbed", self->env->name,
@@ -726,7 +726,7 @@ static void no_answer(struct engine *self, uint32_t type)
     }
 }
 
-/* A refusal of the op itself: body empty, nothing is lent. */
+/* The op itself was refused: the body is empty, no block is in use. */
 static void call_ended(struct engine *self, const struct sl_call *call, const struct sl_msg *reply)
 {
     switch (call->type) {
@@ -811,7 +811,7 @@ static void engine_drain(void *state)
 
 static void engine_fini(void *state)
 {
-    (void)state; /* an engine only ever dies */
+    (void)state; /* an engine only ends by a kill */
 }
 
 const struct sl_actor workload_engine = {

@@ -1,4 +1,4 @@
-"""Real engines beside a node of Sluice: their packages from PyPI, tiny models with random weights, no GPU.
+"""Runs real engines on a node of Sluice: their packages from PyPI, tiny models with random weights, no GPU.
 
     deploy/test --engines [ENGINE...]       all engines; the first time several GB are fetched into build/engines and kept
 """
@@ -25,7 +25,7 @@ def options_read():
     parser.add_argument("engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} (all)")
     parser.add_argument("--only", metavar="PATTERN", action="append", help="scenarios with such names, as 'kill *'; may be given several times")
     parser.add_argument("--list", action="store_true", help="print the scenarios' names and end")
-    parser.add_argument("--json", metavar="FILE", help="write the report there, too")
+    parser.add_argument("--json", metavar="FILE", help="also write the report there")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
     parser.add_argument("--wheel", metavar="FILE", help="Sluice's wheel (made by deploy/wheel mooncake)")
     options = parser.parse_args()
@@ -55,7 +55,7 @@ def engine_run(name, options, report):
 
 
 def scenario_run(name, run, scenario):
-    """A scenario that fails takes all that was started with it: the next one starts what it needs anew."""
+    """Runs one scenario. If it fails, all that it started is stopped, and the next one starts what it needs again."""
     began = time.monotonic()
 
     def result(verdict, **more):
@@ -67,7 +67,7 @@ def scenario_run(name, run, scenario):
         return result("ok", hits=outcome.hits, queried=outcome.queried, note=outcome.note) if outcome else result("ok")
     except Skipped as reason:
         return result("skipped", note=str(reason))
-    except Exception as failure:  # whatever it is, it is shown, and counts as a failure
+    except Exception as failure:  # any exception is printed and counts as a failure
         failed = result("FAILED", note=f"{type(failure).__name__}: {failure}")
         run.logs_print()
         traceback.print_exc()
@@ -77,7 +77,7 @@ def scenario_run(name, run, scenario):
 
 def main():
     options = options_read()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that processes that were started are stopped
     names = options.engines or ENGINES
     if options.list:
         for name in names:

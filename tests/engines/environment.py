@@ -1,4 +1,4 @@
-"""Virtual environments of the engines: made once from PyPI, step by step, and kept. What cannot be made is a reason to skip."""
+"""Virtual environments of the engines: made once from PyPI, step by step, and kept. If one cannot be made, its engine is skipped."""
 
 import dataclasses
 import fcntl
@@ -17,7 +17,7 @@ STEP_SECONDS = 1800
 HEARTBEAT_SECONDS = 20
 TERMINAL_SECONDS = 2
 
-# Names and versions that the interpreter given this program installs: what a package asks for, without some of it.
+# Prints names and versions that the interpreter given this program installs: a package's requirements, without some of them.
 REQUIREMENTS_OF = """
 import importlib.metadata, re, sys
 from pip._vendor.packaging.requirements import Requirement
@@ -36,18 +36,18 @@ class Step:
     title: str
     arguments: tuple = ()
     requirements_of: str = ""  # an installed package, whose requirements are installed
-    without: tuple = ()        # but these
+    without: tuple = ()        # except these
 
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-    """An environment: a directory below build/engines and the steps that fill it."""
+    """Describes an environment: a directory below build/engines and the steps that fill it."""
 
     name: str
     steps: tuple
-    free_gib: float                      # room that the disk must have before the first step
+    free_gib: float                      # free space that the disk must have before the first step
     pythons: tuple = ("3.11", "3.12")
-    base: object = None                  # a recipe whose packages are seen, too: torch is 5 GiB
+    base: object = None                  # a recipe whose packages are also visible: torch is 5 GiB
     pinned: bool = True                  # by constraints.txt, where its steps name no version
 
 
@@ -55,7 +55,7 @@ class Recipe:
 class Environment:
     directory: str
     interpreter: str
-    seconds: float  # that making it took in this run; 0 when it was there
+    seconds: float  # that this run spent on making it; 0 when it existed
     bytes: int
 
 
@@ -64,7 +64,8 @@ def engines_directory(root):
 
 
 def prepare(recipe, base):
-    """The recipe's environment; steps that an earlier run completed are not repeated. Skipped: why it cannot be made."""
+    """Gives the recipe's environment; steps that an earlier run completed are not repeated. Raises Skipped with the reason when it cannot
+    be made."""
     below = prepare(recipe.base, base) if recipe.base else None
     directory = os.path.join(base, recipe.name)
     os.makedirs(base, exist_ok=True)
@@ -81,9 +82,9 @@ def prepare(recipe, base):
         interpreter = os.path.join(directory, "bin", "python")
         if not os.path.exists(os.path.join(directory, STAMP)):
             if os.path.isdir(directory) and os.listdir(directory):
-                raise Skipped(f"{directory} is there, and no run made it: name another directory (SL_ENGINES_DIR)")
+                raise Skipped(f"{directory} exists, but no run made it: name another directory (SL_ENGINES_DIR)")
             os.makedirs(directory, exist_ok=True)
-            stamp(directory, done)  # first: what has it may be filled and removed
+            stamp(directory, done)  # first: a directory with this stamp may be filled and removed
         if not os.path.exists(interpreter):
             venv_make(recipe, directory)
         if below:
@@ -137,7 +138,7 @@ def venv_make(recipe, directory):
 
 
 def packages_share(below, above):
-    """A venv sees the packages of the one below behind its own, by a file of Python's `site`."""
+    """Makes the packages of the venv below visible to a venv, after its own, with a file of Python's `site`."""
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
     seen, own = (subprocess.run([python, "-c", ask], stdout=subprocess.PIPE, text=True, check=True).stdout.strip() for python in (below, above))
     with open(os.path.join(own, "below.pth"), "w", encoding="utf-8") as file:
@@ -145,7 +146,7 @@ def packages_share(below, above):
 
 
 def python_find(versions):
-    """An interpreter of these versions that runs; the first one wins."""
+    """Finds an interpreter of these versions that runs; the first one wins."""
     candidates = [sys.executable] + [path for version in versions if (path := shutil.which("python" + version))]
     for path in candidates:
         asked = subprocess.run([path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
@@ -156,7 +157,7 @@ def python_find(versions):
 
 
 def step_run(directory, interpreter, step, constraints, title):
-    """pip, with its time and the disk it takes on a line; Skipped with its last error."""
+    """Runs pip and prints a line with its time and the disk it takes. Raises Skipped with its last error."""
     arguments = list(step.arguments)
     if step.requirements_of:
         listed = subprocess.run([interpreter, "-c", REQUIREMENTS_OF, step.requirements_of, *step.without],
@@ -194,11 +195,11 @@ def pip_error(log, at):
         written.seek(at)
         lines = written.read().decode(errors="replace").strip().splitlines()
     errors = [line for line in lines if line.startswith("ERROR") and "dependency resolver" not in line]
-    return (errors or lines or ["pip said nothing"])[-1]
+    return (errors or lines or ["pip printed nothing"])[-1]
 
 
 class Progress:
-    """One line that is rewritten on a terminal; elsewhere a line now and then."""
+    """Prints one line that is rewritten on a terminal; elsewhere a line now and then."""
 
     def __init__(self, title, bytes_now):
         self.title, self.bytes_now = title, bytes_now
@@ -227,5 +228,5 @@ def tree_bytes(directory):
             try:
                 total += os.lstat(os.path.join(path, name)).st_blocks * 512
             except FileNotFoundError:
-                pass  # pip is at work there
+                pass  # pip is changing these files
     return total

@@ -1,5 +1,5 @@
-"""What scenarios are made of: processes that end with this one, a node of Sluice in directories of its own, and workers,
-which are programs in an engine's environment that answer commands with lines of JSON."""
+"""Building blocks of scenarios: processes that end with this one, a node of Sluice in directories of its own, and workers. A worker is a
+program in an engine's environment that answers commands with lines of JSON."""
 
 import collections
 import dataclasses
@@ -26,17 +26,17 @@ MOONCAKE = "mooncake-transfer-engine-non-cuda==0.3.13"
 MOONCAKE_CUDA = "nvidia-cuda-runtime-cu12"
 GIB = 1 << 30
 LOG_LINES = 60
-SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))  # of a machine that does other things: all waits are longer
+SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))  # for a busy machine: all time limits are longer
 DAMAGE_FIRST, DAMAGE_EVERY, DAMAGE_NOT_LAST = 9001, 16 << 10, 256 << 10  # a file begins and ends with descriptions of values
 
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """One row of the report. `action` gives an Outcome (or None), or raises Failed or Skipped."""
+    """One row of the report. `action` returns an Outcome (or None), or raises Failed or Skipped."""
 
     name: str
     action: object
-    seconds: int = 600  # the watchdog's: several starts of engines on a machine that does other things, too
+    seconds: int = 600  # the watchdog's limit: several starts of engines, also on a busy machine
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class Table:
-    """Figures that are printed behind the scenarios."""
+    """Figures that are printed after the scenarios."""
 
     title: str
     header: tuple
@@ -61,7 +61,7 @@ def check(holds, said):
 
 
 def wait_until(holds, seconds, what):
-    """The first true answer of holds(). A bound of less than a minute is one that a busy machine reaches."""
+    """Returns the first true answer of holds(). Limits under a minute are too short for a busy machine."""
     seconds = max(seconds, 60) * SLOWDOWN
     end_s = time.monotonic() + seconds
     while not (answer := holds()):
@@ -72,7 +72,7 @@ def wait_until(holds, seconds, what):
 
 
 def end(process, seconds=20):
-    """SIGTERM, then SIGKILL for all of its session."""
+    """Sends SIGTERM, then SIGKILL, to all of its session."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -85,12 +85,12 @@ def end(process, seconds=20):
         except ProcessLookupError:
             pass
     if process.poll() is None:
-        process.kill()  # a leader that is a zombie while its threads end is not among them
+        process.kill()  # a leader that is a zombie while its threads end is not among session_pids
         process.wait(60)
 
 
 def session_pids(session):
-    """Processes of a session that live, its leader too."""
+    """The living processes of a session, with its leader."""
     pids = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -105,7 +105,7 @@ def session_pids(session):
 
 
 def wheel_make(package):
-    """The wheel of `sluice` or `mooncake`, of the programs that were built here. Skipped where that fails."""
+    """Makes the wheel of `sluice` or `mooncake` with the programs that were built here. Raises Skipped if that fails."""
     made = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), package], stdout=subprocess.PIPE, text=True)
     if made.returncode != 0:
         raise Skipped(f"deploy/wheel {package} failed (above)")
@@ -113,7 +113,7 @@ def wheel_make(package):
 
 
 class Run:
-    """One engine's scenarios: its environment, a directory, and all that was started."""
+    """One engine's scenarios: its environment, a directory, and all processes that were started."""
 
     def __init__(self, name, environment, wheel, options):
         self.name, self.environment, self.options = name, environment, options
@@ -122,7 +122,7 @@ class Run:
         self.shm = directory_make("engines", name, "/dev/shm")
         self.wheel = os.path.join(self.directory, "wheel")  # Sluice's package mooncake, for PYTHONPATH
         self.started = []
-        self.stops = 0  # how often all of them were stopped
+        self.stops = 0  # how often everything was stopped
         self.tables = []
         self.numbers = collections.Counter()
         self.pip_target(self.wheel, wheel)
@@ -141,13 +141,14 @@ class Run:
         return target
 
     def mooncake_wheel(self):
-        """Mooncake's own package and the CUDA runtime that it is linked with, kept beside the environments: (for PYTHONPATH,
-        for LD_LIBRARY_PATH). Skipped where they cannot be had."""
+        """Mooncake's own package and the CUDA runtime that it is linked with, kept beside the environments: (for PYTHONPATH, for
+        LD_LIBRARY_PATH). Raises Skipped if they cannot be downloaded."""
         cuda = self.package_beside("mooncake-cuda", MOONCAKE_CUDA)
         return self.package_beside("mooncake-wheel", MOONCAKE), os.path.join(cuda, "nvidia", "cuda_runtime", "lib")
 
     def package_beside(self, name, package):
-        """A package of PyPI without what it needs, kept beside the environments, for PYTHONPATH. Skipped where it cannot be had."""
+        """A package of PyPI without its requirements, kept beside the environments, for PYTHONPATH. Raises Skipped if it cannot be
+        downloaded."""
         target = os.path.join(os.path.dirname(self.environment.directory), name)
         if not os.path.isdir(target):
             self.pip_target(target + ".new", package)
@@ -155,17 +156,17 @@ class Run:
         return target
 
     def number(self, what):
-        """1, 2, ...: names of things that the run starts."""
+        """1, 2, ...: numbers the things that the run starts."""
         self.numbers[what] += 1
         return self.numbers[what]
 
     def variables(self, **more):
-        """The environment of processes: ours without settings of Sluice and of Mooncake, and `more`."""
+        """The environment of processes: ours without settings of Sluice and of Mooncake, plus `more`."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "MC_", "MOONCAKE_"))}
         return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **{name: str(value) for name, value in more.items()}}
 
     def started_add(self, thing):
-        """Its stop() is called at the end, the last one first."""
+        """Registers a thing whose stop() is called at the end, the last one first."""
         self.started.append(thing)
         return thing
 
@@ -176,7 +177,7 @@ class Run:
         self.stops += 1
 
     def logs_print(self):
-        """The ends of all logs of this run."""
+        """Prints the ends of all logs of this run."""
         for path, _, names in os.walk(self.directory):
             if path.startswith(self.wheel):
                 continue
@@ -196,10 +197,10 @@ class Run:
 
 
 class Worker:
-    """A program in the engine's environment. It is sent a line of JSON and answers with one; its output goes to a log."""
+    """A program in the engine's environment. It receives a line of JSON and answers with one; its output is logged."""
 
     def __init__(self, run, program, name, environment, arguments=None, prefix=()):
-        """prefix: words before the command, which runs it."""
+        """prefix: a command that runs the program."""
         self.name = f"{name}-{run.number(name)}"
         self.log = os.path.join(run.directory, self.name + ".log")
         self.process = popen([*prefix, run.interpreter, "-u", program, json.dumps(arguments or {})], self.log, environment,
@@ -215,7 +216,7 @@ class Worker:
             raise Failed(f"{self.name} ended: {self.last_words()}") from None
 
     def answer(self, seconds=120):
-        """Failed when it says so, ends, or says nothing for so long."""
+        """Waits for an answer. Raises Failed when it reports a failure, when the program exits, or after the time limit."""
         seconds *= SLOWDOWN
         end_s = time.monotonic() + seconds
         while b"\n" not in self.answers:
@@ -232,7 +233,7 @@ class Worker:
         return answer
 
     def has_answer(self, seconds):
-        """Whether one comes within so long."""
+        """Whether an answer arrives within this time."""
         return bool(self.answers) or bool(select.select([self.process.stdout], [], [], seconds)[0])
 
     def ask(self, seconds=120, **command):
@@ -242,12 +243,12 @@ class Worker:
     def last_words(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
             lines = log.read().strip().splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "it printed nothing"
 
     def stop(self):
         if self.process.poll() is None:
             try:
-                self.process.stdin.close()  # it ends in order
+                self.process.stdin.close()  # it exits normally
                 self.process.wait(20)
             except (BrokenPipeError, subprocess.TimeoutExpired):
                 pass
@@ -265,7 +266,7 @@ class Node:
         self.directory = os.path.join(run.directory, self.name)
         self.disk = os.path.join(self.directory, "disk")
         os.makedirs(self.disk)
-        os.chmod(self.disk, 0o700)  # as a node asks
+        os.chmod(self.disk, 0o700)  # as a node requires
         self.bin = os.path.join(run.wheel, "mooncake", "bin")
         self.settings = {"SLUICE_SHM_DIR": os.path.join(run.shm, self.name), "SLUICE_RUNTIME_DIR": os.path.join(self.directory, "run"),
                          "SLUICE_INSTANCE": self.name}
@@ -277,14 +278,14 @@ class Node:
         self.start()
 
     def client_variables(self):
-        """What a process needs that uses the node through its package."""
+        """The environment of a process that uses the node through its package."""
         return {**self.settings, "PYTHONPATH": self.run.wheel}
 
     def program(self, name):
         return os.path.join(self.bin, name)
 
     def daemon(self, name, *flags):
-        """mooncake_master or mooncake_client of the wheel, with a log of its name."""
+        """Starts mooncake_master or mooncake_client of the wheel, with a log of its name."""
         return popen([self.run.interpreter, "-m", "mooncake.cli", name, *flags], os.path.join(self.directory, name.split("_")[1] + ".log"),
                      {**self.variables, "PYTHONPATH": self.run.wheel})
 
@@ -320,7 +321,7 @@ class Node:
                               stderr=subprocess.PIPE, text=True, timeout=seconds)
 
     def metrics(self):
-        """The master's page, or None while it does not answer."""
+        """The master's metrics page, or None while it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as page:
                 return page.read().decode()
@@ -337,7 +338,7 @@ class Node:
         return int(self.metric("master_key_count"))
 
     def settled(self, seconds=60):
-        """Waits until nothing was written for a second: engines store behind their answers. Gives the number of keys."""
+        """Waits until no key was added for a second: engines store after they have answered. Returns the number of keys."""
         end_s, before, since = time.monotonic() + seconds, -1, time.monotonic()
         while time.monotonic() - since < 1.0:
             now = self.keys()
@@ -348,34 +349,34 @@ class Node:
         return before
 
     def actors(self):
-        """{name: pid} of the processes that serve now."""
+        """{name: pid} of the running actors."""
         asked = self.ctl("status", "--json")
         check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
         return {actor["name"]: actor["pid"] for actor in json.loads(asked.stdout)["actors"] if actor.get("pid")}
 
     def counters(self, actor="coordinator"):
-        """Of an actor, so far."""
+        """The counters of an actor."""
         asked = self.ctl("status", "--metrics", "--json")
         check(asked.returncode == 0, f"sluicectl status: {asked.stderr.strip()}")
         return next(one for one in json.loads(asked.stdout)["actors"] if one["name"] == actor)["counters"]
 
     def listed(self):
-        """{key: what `sluicectl ls` says of it}."""
+        """{key: its entry in `sluicectl ls`}."""
         asked = self.ctl("ls", "--json")
         check(asked.returncode == 0, f"sluicectl ls: {asked.stderr.strip()}")
         return {one["key"]: one for one in json.loads(asked.stdout)["objects"]}
 
     def session(self, name, *words):
-        """Whether the node knows the session, which is told that its pause lasts as long as can be, or `words`."""
+        """Whether the node knows the session. Announces the longest pause, or what `words` say."""
         return self.ctl("session", name, *(words or ("--pause", "604800s"))).returncode == 0
 
     def flush(self):
-        """Waits until all that was stored is on disk."""
+        """Waits until all values are on disk."""
         asked = self.ctl("flush")
         check(asked.returncode == 0, f"sluicectl flush: {asked.stdout.strip()} {asked.stderr.strip()}")
 
     def disk_damage(self):
-        """Changes bytes of what lies on disk while the node is stopped. Gives their number."""
+        """Changes bytes on the disk of a stopped node. Returns their number."""
         changed = 0
         for path, _, names in os.walk(self.disk):
             for name in names:
@@ -395,14 +396,14 @@ class Node:
 
 
 class NativeNode(Node):
-    """A node whose clients have the package sluice, and not mooncake."""
+    """A node whose clients have the package sluice, but not mooncake."""
 
     def client_variables(self):
         return {**self.settings, "PYTHONPATH": self.run.sluice_package()}
 
 
 class Watchdog:
-    """Raises Overdue in the scenario when its time is over."""
+    """Raises Overdue in the scenario when its time limit is over."""
 
     def __init__(self, seconds):
         self.seconds = seconds * SLOWDOWN
@@ -420,5 +421,5 @@ class Watchdog:
 
 
 def progress(text):
-    """What a person reads while it runs."""
+    """Prints progress for a person."""
     print(text, file=sys.stderr, flush=True)

@@ -10,7 +10,8 @@ PAUSE_S = 0.5
 
 
 def while_it_works(node, actor, worker, seconds=180):
-    """Kills the actor again and again until the worker answers. Gives how often, and its answer; the node serves again then."""
+    """Kills the actor again and again until the worker answers. Returns the number of kills and the answer; then the node
+    serves again."""
     kills = 0
     while not worker.has_answer(PAUSE_S):
         for name, pid in node.actors().items():
@@ -19,7 +20,7 @@ def while_it_works(node, actor, worker, seconds=180):
                     os.kill(pid, signal.SIGKILL)
                     kills += 1
                 except ProcessLookupError:
-                    pass  # it is between two lives
+                    pass  # the actor is restarting
                 break
     answer = worker.answer(seconds)
     check(kills > 0, f"no {actor} ran")

@@ -1,5 +1,5 @@
-"""LMCache's own engine, its connector `mooncakestore://` and its multi-process mode on Sluice's wheel: the bytes that were
-stored, and hits from LMCache's counters, whatever happens to the node."""
+"""LMCache's own engine, its connector `mooncakestore://` and its multi-process mode on Sluice's wheel: bytes and hits (LMCache's counters)
+are right, whatever happens to the node."""
 
 import os
 
@@ -10,10 +10,10 @@ from environment import Recipe, Step
 from harness import HERE, Node, Outcome, Scenario, Worker, check, progress, wait_until
 from things import Things
 
-# Not by constraints.txt: its exporter for Prometheus asks for an OpenTelemetry before the one that vLLM takes.
+# Not by constraints.txt: its exporter for Prometheus requires an older OpenTelemetry than vLLM does.
 RECIPE = Recipe("lmcache", free_gib=1, pinned=False, base=vllm_engine.RECIPE, steps=(
     Step(f"LMCache {lmcache_package.VERSION}", ("--no-deps", f"lmcache=={lmcache_package.VERSION}")),
-    # Without what talks to clouds and GPUs. pytest runs the tests that the source package carries.
+    # Without packages for clouds and GPUs. pytest runs the tests in the source package.
     Step("what LMCache imports", ("aiofile==3.11.1", "aiofiles==25.1.0", "nvtx==0.2.17", "redis==8.1.0", "sortedcontainers==2.4.0",
                                   "opentelemetry-exporter-prometheus==0.61b0", "pytest==9.2.0", "pytest-asyncio==1.5.0")),
 ))
@@ -37,7 +37,7 @@ class Lmcache(Things):
         return self.shared(name, lambda: self.worker_start(self.node(), **told))
 
     def hit(self, worker, seed, count=COUNT):
-        """All of the prompt is found and comes with its bytes."""
+        """The whole prompt is found, and its bytes are right."""
         looked = worker.ask(do="lookup", seed=seed, count=count)
         full = count // CHUNK * CHUNK
         check(looked["found"] == looked["hits"] == full, f"lookup finds {looked} of {count} tokens")
@@ -60,7 +60,7 @@ class Lmcache(Things):
         return self.hit(self.worker(), 2)
 
     def prefix(self):
-        """Of a longer prompt only what was stored comes; the rest of the pool stays as it was."""
+        """Of a longer prompt only the stored part is read; the rest of the pool is unchanged."""
         self.worker().ask(do="store", seed=3, count=COUNT)
         answer = self.worker().ask(do="retrieve", seed=3, count=COUNT + 100)
         check(answer["found"] in (0, COUNT) and answer["right"], f"a prompt that is longer: {answer}")
@@ -81,7 +81,7 @@ class Lmcache(Things):
         return Outcome(sum(one.hits for one in outcomes), sum(one.queried for one in outcomes))
 
     def unfull(self):
-        """The last, short chunk is stored and comes back, too."""
+        """The last, short chunk is also stored and read."""
         worker = self.worker("unfull", unfull=True)
         worker.ask(do="store", seed=6, count=COUNT + 100)
         wait_until(lambda: worker.ask(do="lookup", seed=6, count=COUNT + 100)["found"] == COUNT + 100, 30, "the short chunk is stored")
@@ -106,7 +106,7 @@ class Lmcache(Things):
         return outcome
 
     def mooncake_lookup(self):
-        """LMCache's client that asks the master itself, for a scheduler without an engine: it is set up without a segment."""
+        """LMCache's client that asks the master directly, for a scheduler without an engine: it is set up without a segment."""
         self.worker().ask(do="store", seed=9, count=COUNT)
         found = self.worker().ask(do="scheduler_lookup", seed=9, count=COUNT)["found"]
         check(found == COUNT, f"the scheduler finds {found} of {COUNT} tokens")
@@ -153,7 +153,7 @@ class Lmcache(Things):
     # ---- failures ----
 
     def no_node(self):
-        """setup fails, which LMCache does not look at: nothing is a hit, stores and reads end, and nothing raises."""
+        """setup fails, which LMCache ignores: nothing is a hit, stores and reads end, and nothing raises."""
         node = self.node_make(contribute=False)
         node.stop()
         worker = self.worker_start(node)
@@ -166,13 +166,13 @@ class Lmcache(Things):
         return Outcome(0, COUNT)
 
     def restart(self):
-        """The node ends in order and starts again with its disk: an engine that was set up before finds all."""
+        """The node is stopped and starts again with its disk: an engine that was set up before finds all chunks."""
         node = self.node()
         self.worker().ask(do="store", seed=21, count=COUNT)
         node.settled()
         node.flush()
         node.stop()
-        self.worker().ask(do="lookup", seed=21, count=COUNT)  # whatever it says, it ends
+        self.worker().ask(do="lookup", seed=21, count=COUNT)  # the call ends, whatever its answer
         node.start()
         wait_until(lambda: self.worker_fresh().ask(do="lookup", seed=21, count=COUNT)["found"] == COUNT, 60, "all is there again")
         return self.hit(self.worker_fresh(), 21)
@@ -181,7 +181,7 @@ class Lmcache(Things):
         return self.worker("after the restart")
 
     def killed(self, actor):
-        """SIGKILL for an actor, again and again, while the engine stores and reads: never wrong bytes, and then all is served."""
+        """SIGKILL for an actor, again and again, while the engine stores and reads: bytes are never wrong, and then all is served."""
         node, worker = self.node(), self.worker()
         seeds = list(range(100 + 10 * kills.ACTORS.index(actor), 104 + 10 * kills.ACTORS.index(actor)))
         worker.tell(do="work", seeds=seeds, count=COUNT, seconds=WORK_SECONDS)
@@ -208,7 +208,7 @@ class Lmcache(Things):
 
 
 def scenarios(run):
-    import lmcache_native  # made of this
+    import lmcache_native  # it uses names of this module
 
     engine = Lmcache(run)
     package = lmcache_package.Package(run, engine.node)

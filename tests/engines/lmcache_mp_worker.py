@@ -1,5 +1,5 @@
-"""Runs in LMCache's environment: the storage manager of its multi-process server, with an L2 adapter, told what to do in lines
-of JSON. Arguments: {"server": those of `lmcache server`}."""
+"""Runs in LMCache's environment: the storage manager of its multi-process server with an L2 adapter, controlled by lines of JSON.
+Arguments: {"server": those of `lmcache server`}."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ class Worker:
         self.adapter = self.manager.l2_adapters()[0][1]
 
     def write(self, seed, count):
-        """Into LMCache's own memory, and behind that into the store; then LMCache's memory forgets it."""
+        """Writes into LMCache's own memory and from there into the store; then clears LMCache's memory."""
         keys, before = keys_of(seed, count), self.adapter.get_usage().total_bytes_used
         reserved = self.manager.reserve_write(keys, LAYOUT)
         for at, key in enumerate(keys):
@@ -50,7 +50,7 @@ class Worker:
         return {}
 
     def read(self, seed, count):
-        """hits: chunks that LMCache counts as hits of the adapter; right: with their bytes."""
+        """hits: chunks that LMCache counts as hits of the adapter; right: those with the right bytes."""
         keys = keys_of(seed, count)
         spec = PrefetchTaskSpec(key_groups=[GroupedObjectKeys(keys=keys, object_group_id=0, layout_desc=LAYOUT)])
         handle = self.manager.submit_prefetch_task(spec)
@@ -79,7 +79,7 @@ class Worker:
 
 def stop(worker):
     worker.manager.close()
-    os._exit(0)  # LMCache has threads that would be waited for
+    os._exit(0)  # does not wait for LMCache's threads
 
 
 def main():

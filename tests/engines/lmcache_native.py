@@ -1,5 +1,5 @@
 """Sluice's own back ends for LMCache and for vLLM's tiered offloading, in real LMCache and vLLM: the plug-in of LMCache's engine, the
-connector of its multi-process server, and the secondary tier. Every byte that comes back is compared."""
+connector of its multi-process server, and the secondary tier. Every byte that is read is compared."""
 
 import collections
 import json
@@ -14,13 +14,13 @@ from turns import SECONDS, Turns
 
 TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
 SPEED_CHUNKS, SPEED_COUNT, TOKEN_BYTES = (128, 2048), 32768, 2048  # tokens of a chunk, of a prompt: 256 KiB and 4 MiB, 64 MiB
-SPEED_ROUNDS, SPEED_TURNS, SPEED_GIB = 7, 3, 2  # all that is stored fits
+SPEED_ROUNDS, SPEED_TURNS, SPEED_GIB = 7, 3, 2  # all stored values fit
 TIER_CHUNKS = 64       # of 64 KiB in vLLM's own memory
 TIER_COUNT = 32
-TIMEOUT = 5            # seconds that a job may take: what a failure costs at most
-SCHEDULER_SECONDS = 0.25  # of one call in a scheduler; a machine that does other things takes its time
+TIMEOUT = 5            # seconds that a job may take: the most that a failure costs
+SCHEDULER_SECONDS = 0.25  # the limit of one call in a scheduler, for a busy machine
 ENGINES_KILLED = 6
-# Sessions of 32 chunks of 128 KiB, 20 MiB together; a turn and the others behind it have as much as memory.
+# Sessions of 32 chunks of 128 KiB, 20 MiB together; a turn and the other prompts after it are as large as memory.
 TOLD, SILENT, TURNS, SLOT_S = 4, 1, 5, 4.0
 TURNS_BYTES, TURNS_COUNT, TURNS_CHUNK, TURNS_OTHERS = 16 << 20, 2048, 64, 3
 PLUGIN = {"storage_plugin.sluice.module_path": "sluice.lmcache", "storage_plugin.sluice.class_name": "SluiceBackend",
@@ -42,7 +42,7 @@ class Native(Lmcache):
     # ---- the engine's plug-in ----
 
     def kept(self):
-        """LMCache's own cache is on: what it keeps is a copy, and pins nothing in the node."""
+        """LMCache's own cache is on: it keeps copies and pins nothing in the node."""
         self.worker().ask(do="store", seed=50, count=COUNT)
         worker = self.worker("hot", hot=True)
         outcome = self.hit(worker, 50)
@@ -58,7 +58,7 @@ class Native(Lmcache):
         return Outcome(answer["found"], COUNT)
 
     def pinned(self):
-        """What a look-up pinned is read though it was removed since; what was unpinned is gone."""
+        """A pinned value is read after its removal; an unpinned one is not."""
         worker = self.worker()
         worker.ask(do="store", seed=52, count=COUNT)
         answer = worker.ask(do="pinned", seed=52, count=COUNT)
@@ -67,7 +67,7 @@ class Native(Lmcache):
         return Outcome(answer["found"], COUNT)
 
     def from_disk(self):
-        """A node that was started anew has its values on disk alone."""
+        """After a restart the node has its values only on disk."""
         node, worker = self.node(), self.worker()
         worker.ask(do="store", seed=53, count=COUNT)
         node.settled()
@@ -78,7 +78,7 @@ class Native(Lmcache):
         return self.hit(worker, 53)
 
     def hints(self):
-        """What requests say of their sessions decides whose chunks are in memory again when their turn comes."""
+        """Hints of requests decide which sessions' chunks are in memory again before their turn."""
         node = self.node_make(memory_bytes=TURNS_BYTES, disk_bytes=1 << 30)
         worker = self.worker_start(node, chunk=TURNS_CHUNK)
         found = collections.Counter()
@@ -99,13 +99,13 @@ class Native(Lmcache):
         def others(number):
             for i in range(TURNS_OTHERS):
                 worker.ask(do="store", seed=1000 + TURNS_OTHERS * number + i, count=TURNS_COUNT)
-                node.flush()  # what is to go has to be on disk
+                node.flush()  # evicted values have to be on disk
 
         play = Turns(node, TOLD, SILENT, TURNS, SLOT_S, take, others)
         play.play()
         known = [session for session in range(TOLD + SILENT) if node.session(f"chat {session}")]
         check(known == list(range(1, TOLD + SILENT)), f"at the end sessions {known} are known")
-        worker.ask(do="store", seed=89, count=COUNT, configs={"lmcache.sluice.sesion": "ends"})  # not understood: stored all the same
+        worker.ask(do="store", seed=89, count=COUNT, configs={"lmcache.sluice.sesion": "ends"})  # an unknown hint does not prevent the store
         check(worker.ask(do="retrieve", seed=89, count=COUNT)["right"], "other bytes")
         worker.stop()
         outcome = play.judge(**found)
@@ -113,7 +113,7 @@ class Native(Lmcache):
         return outcome
 
     def late_node(self):
-        """LMCache starts before the node: nothing is found, and then all is."""
+        """LMCache starts before the node: first nothing is found, then everything."""
         node = self.node_make(contribute=False)
         node.stop()
         worker = self.worker_start(node)
@@ -134,7 +134,7 @@ class Native(Lmcache):
         return outcome
 
     def engine_killed(self):
-        """SIGKILL for an engine that stores: what another one finds is right, and the killed one's pins are gone."""
+        """SIGKILL for an engine that stores: another one finds only right bytes, and the killed one's pins are released."""
         for turn in range(ENGINES_KILLED):
             worker = self.worker_start(self.node())
             worker.tell(do="work", seeds=[60, 61, 62 + turn], count=COUNT, seconds=WORK_SECONDS)
@@ -142,11 +142,11 @@ class Native(Lmcache):
             worker.process.kill()
         self.worker().tell(do="work", seeds=list(range(60, 62 + ENGINES_KILLED)), count=COUNT, seconds=WORK_SECONDS)
         answer = self.worker().answer()
-        check(answer["wrong"] == 0 and answer["found"] > 0, f"behind a killed engine: {answer}")
+        check(answer["wrong"] == 0 and answer["found"] > 0, f"after an engine was killed: {answer}")
         return Outcome(note=f"{answer['rounds']} rounds, {answer['found']} tokens then")
 
     def basic_check(self):
-        """What LMCache carries to test a storage manager, reads one by one among it."""
+        """LMCache's own test of a storage manager, with reads one by one."""
         path = os.path.join(self.run.directory, "lmcache-native.yaml")
         with open(path, "w", encoding="utf-8") as file:
             json.dump({"chunk_size": 256, "local_cpu": False, "max_local_cpu_size": 0.1, "storage_plugins": ["sluice"],
@@ -247,7 +247,7 @@ class Native(Lmcache):
         table = Table("LMCache's storage manager: GB/s (CPU seconds of the engine's process a GB)",
                       ("chunk", "side", "put", "get, handed over", "get, copied on", "memcpy"))
         for tokens in SPEED_CHUNKS:
-            node = Node(self.run, memory_bytes=SPEED_GIB << 30)  # the connector removes nothing
+            node = Node(self.run, memory_bytes=SPEED_GIB << 30)  # the connector removes no keys
             sides = {"native": {**node.settings, "PYTHONPATH": self.run.sluice_package()}, "drop-in": node.client_variables()}
             answers = {name: [] for name in sides}
             workers = {name: self.speed_worker(node, variables, tokens, name) for name, variables in sides.items()}
@@ -273,7 +273,7 @@ class Native(Lmcache):
     # ---- all of them ----
 
     def node_dead(self):
-        """The node dies as a whole under all three, and starts again: they end what they were asked, and then find all."""
+        """The whole node dies under all three and starts again: calls end, and then all values are found."""
         node, engine, tier = self.node(), self.worker(), self.tier()
         engine.ask(do="store", seed=55, count=COUNT)
         tier.ask(do="store", seed=72, count=TIER_COUNT)
@@ -299,12 +299,12 @@ def scenarios(run):
     rows = [
         ("empty node", native.cold), ("stored and read", native.warm), ("prefix of a longer prompt", native.prefix),
         ("another process reads", native.other_process), ("two ranks", native.ranks), ("short last chunk", native.unfull),
-        ("LMCache's own cache, too", native.kept), ("asynchronous loading", native.async_loading), ("pinned by a look-up", native.pinned),
-        ("from disk alone", native.from_disk), ("basic_check", native.basic_check),
+        ("with LMCache's own cache", native.kept), ("asynchronous loading", native.async_loading), ("pinned by a look-up", native.pinned),
+        ("only from disk", native.from_disk), ("basic_check", native.basic_check),
         ("multi-process: stored and read", native.mp_alone), ("multi-process: another process reads", native.mp_processes),
         ("multi-process: kill -9 registrar", native.mp_killed), ("multi-process: basic_check", native.mp_check),
         ("tier: stored and read", native.tier_alone), ("tier: another process reads", native.tier_processes),
-        ("no node: no hit", native.no_node), ("the node comes later", native.late_node), ("tier: no node", native.tier_no_node),
+        ("no node: no hit", native.no_node), ("the node starts later", native.late_node), ("tier: no node", native.tier_no_node),
         ("restart of the node", native.restart), ("kill -9 of an engine", native.engine_killed),
         *((f"kill -9 {actor}", lambda actor=actor: native.killed(actor)) for actor in kills.ACTORS),
         *((f"tier: kill -9 {actor}", lambda actor=actor: native.tier_killed(actor)) for actor in kills.ACTORS),

@@ -1,4 +1,4 @@
-"""What LMCache's packages carry to test a store, unmodified, on Sluice's wheel."""
+"""The store tests of LMCache's packages, unmodified, on Sluice's wheel."""
 
 import json
 import os
@@ -15,15 +15,15 @@ CHECK_SECONDS = 240
 PYTEST_SECONDS = 500
 KEYS = 8
 SETTLE_SECONDS = 3
-# In the source package; of its storage tests this is the one that wants a Mooncake store.
+# In the source package; the only storage test that needs a Mooncake store.
 TESTS = "tests/v1/distributed/test_mooncake_store_l2_adapter.py"
-# LMCache's extension for Mooncake is not in its wheel. Ours has its calls, and takes its name for these tests.
+# LMCache's extension for Mooncake is not in its wheel. Ours has the same calls and is imported under its name for these tests.
 ALIAS = "import sys\nimport mooncake.lmcache_connector\nsys.modules['lmcache.lmcache_mooncake'] = mooncake.lmcache_connector\n"
 VARIABLES = {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0", "HF_HUB_OFFLINE": "1"}
 
 
 def adapter_of(node, segment_bytes=0):
-    """What --l2-adapter takes."""
+    """The value of --l2-adapter."""
     setup = {"local_hostname": "localhost", "metadata_server": "P2PHANDSHAKE", "master_server_address": node.address,
              "global_segment_size": str(segment_bytes)}
     return json.dumps({"type": "native_plugin", "module_path": "mooncake.lmcache_connector", "class_name": "LMCacheMooncakeClient",
@@ -35,7 +35,7 @@ class Package:
         self.run, self.node = run, node
 
     def program(self, name, arguments, seconds, **variables):
-        """Its output, which goes to a log, too."""
+        """Runs it and returns its output, which is also logged."""
         done = subprocess.run([self.run.interpreter, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds,
                               env=self.run.variables(**{**self.node().client_variables(), **VARIABLES, **variables}))
         with open(os.path.join(self.run.directory, name + ".log"), "w", encoding="utf-8") as log:
@@ -65,8 +65,8 @@ class Package:
         return path
 
     def storage_manager(self):
-        """Its reads one by one are what LMCache's connector for Mooncake refuses, whatever store is behind it."""
-        # The mode does not wait for its own writes and unmaps what they read from at its end: they get time.
+        """LMCache's connector for Mooncake refuses this test's reads one by one, on any store."""
+        # The test does not wait for its own writes, and unmaps the memory that they read from when it ends: so they get time.
         rows, said = self.check_mode("test_storage_manager", f"--settle-time={SETTLE_SECONDS}", LMCACHE_CONFIG_FILE=self.config_write())
         check(all(rows[name] == (KEYS, KEYS) for name in ("EXISTS (non-exist)", "PUT", "EXISTS (exist)")), f"{rows}")
         check(rows["GET"] == (KEYS, KEYS) or "Single get operation is not supported" in said, f"{rows}")
@@ -79,8 +79,8 @@ class Package:
             return target
         scratch = os.path.join(self.run.directory, "source")
         os.makedirs(scratch)
-        # pip downloads a source package only together with its description, which LMCache's cannot give without a compiler for
-        # GPUs; so it fails, and leaves what it unpacked.
+        # pip downloads a source package only if it can make its metadata, which for LMCache's needs a compiler for GPUs. So pip fails, and
+        # leaves the unpacked files.
         said = subprocess.run([self.run.interpreter, "-m", "pip", "download", "-q", "--no-clean", "--no-deps", "--no-build-isolation",
                                "--no-binary", ":all:", "-d", scratch, f"lmcache=={VERSION}"],
                               env={**os.environ, "TMPDIR": scratch}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -92,7 +92,7 @@ class Package:
                 os.replace(target + ".new", target)
                 shutil.rmtree(scratch, ignore_errors=True)
                 return target
-        raise Skipped(f"the source package of LMCache {VERSION}: {(said.strip().splitlines() or ['pip said nothing'])[-1]}")
+        raise Skipped(f"the source package of LMCache {VERSION}: {(said.strip().splitlines() or ['pip printed nothing'])[-1]}")
 
     def source_tests(self):
         target = self.source()
@@ -103,14 +103,14 @@ class Package:
                      "MOONCAKE_RUN_RDMA_TESTS": "1"}
         done = self.program("pytest", ["-m", "pytest", "-q", "-p", "sluice_alias", "-p", "no:cacheprovider", "-rs",
                                        os.path.join(target, TESTS), f"--rootdir={target}"], PYTEST_SECONDS, **variables)
-        last = (done.stdout.strip().splitlines() or ["pytest said nothing"])[-1]
+        last = (done.stdout.strip().splitlines() or ["pytest printed nothing"])[-1]
         check(done.returncode == 0, f"{TESTS}: {last}")
         passed = int(re.search(r"(\d+) passed", last).group(1))
         check(passed >= 36, f"only {passed} tests ran: {last}")
         return Outcome(note=last.strip("= "))
 
     def server(self):
-        """`lmcache server` itself starts with the adapter and calls it healthy."""
+        """`lmcache server` itself starts with the adapter and reports it as healthy."""
         port, http = free_port(), free_port()
         log = os.path.join(self.run.directory, "server.log")
         server = popen([self.run.interpreter, "-m", "lmcache.cli.main", "server", "--l1-size-gb=0.125", "--no-l1-use-lazy",

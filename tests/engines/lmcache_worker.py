@@ -1,8 +1,8 @@
-"""Runs in LMCache's environment: LMCache's own engine, told what to do in lines of JSON.
+"""Runs in LMCache's environment: LMCache's own engine, controlled by lines of JSON.
 
-The engine, its storage manager, its back ends and its connector are LMCache's. The place of a GPU is taken by `Pool`, which
-copies between CPU tensors and the engine's memory objects. The tokens of a prompt and the bytes of its KV cache are made from
-a seed, so that every process knows them. Arguments: one JSON object, read in engine_make()."""
+The engine, its storage manager, its back ends and its connector are LMCache's. `Pool` replaces a GPU: it copies between CPU tensors and the
+engine's memory objects. A seed gives the tokens of a prompt and the bytes of its KV cache, so that every process knows them. Arguments: one
+JSON object, read in engine_make()."""
 
 import os
 import statistics
@@ -96,7 +96,7 @@ class Worker:
         self.engine = engine_make(told)
 
     def counters(self):
-        """LMCache's own, which a thread of it moves to Prometheus now and then; here this is done at once."""
+        """LMCache's own counters, which one of its threads moves to Prometheus now and then; here this is done immediately."""
         logger = LMCacheEngineBuilder._stat_loggers["worker"]
         logger.prometheus_logger.log_prometheus(logger.monitor.get_stats_and_clear())
         found = dict.fromkeys(COUNTERS.values(), 0)
@@ -111,8 +111,8 @@ class Worker:
         return {**more, **{name: after[name] - before[name] for name in after}}
 
     def store(self, seed, count, wait=True, configs=None):
-        """Answers when LMCache finds the whole prompt, since it writes behind its answer; `wait` false: at once. configs: what vLLM's
-        request has in its kv_transfer_params, as LMCache's connector hands it on."""
+        """Answers when LMCache finds the whole prompt, since it writes after its answer; `wait` false: immediately. configs: what vLLM's
+        request has in its kv_transfer_params, as LMCache's connector passes it on."""
         self.engine.store(tokens=tokens_of(seed, count), kvcaches=cache_of(seed, count, self.rank), request_configs=configs)
         end_s = time.monotonic() + STORE_SECONDS
         while wait and self.engine.lookup(tokens_of(seed, count)) < count // CHUNK * CHUNK:
@@ -127,14 +127,14 @@ class Worker:
         return self.counted(before, found=found)
 
     def scheduler_lookup(self, seed, count):
-        """By LMCache's client that asks the store without an engine."""
+        """Looks up with LMCache's client that asks the store without an engine."""
         asks = MooncakeLookupClient(self.engine.config, self.engine.metadata, self.master)
         found = asks.lookup(tokens_of(seed, count))
         asks.store.close()
         return {"found": found}
 
     def retrieve(self, seed, count, configs=None):
-        """right: what came has the bytes that were stored, and nothing else was written."""
+        """right: the bytes are those that were stored, and nothing else was written."""
         before, pool = self.counters(), torch.zeros(2, LAYERS, count, HEADS * HEAD, dtype=torch.float16)
         mask = self.engine.retrieve(tokens_of(seed, count), kvcaches=pool, request_configs=configs)
         want = cache_of(seed, count, self.rank)
@@ -142,11 +142,11 @@ class Worker:
         return self.counted(before, found=int(mask.sum()), right=same_bytes(pool, want))
 
     def pinned(self, seed, count):
-        """A look-up that pins, a removal by another client, and a read; then all again, unpinned."""
+        """Does a look-up that pins, a removal by another client, and a read; then the same without a pin."""
         import sluice  # the native plug-in's
 
         looked = self.engine.lookup(tokens_of(seed, count), lookup_id="pinned", pin=True)
-        time.sleep(0.5)  # pins are taken behind the answer
+        time.sleep(0.5)  # pins are taken after the answer
         with sluice.Client() as client:
             client.remove_batch([info.key for info in client.list("lmcache/")])
         answer = self.retrieve_pinned(seed, count, "pinned")
@@ -161,7 +161,7 @@ class Worker:
         return {"found": int(mask.sum()), "right": same_bytes(pool, want)}
 
     def prefetch(self, seed, count):
-        """Asynchronous loading: the look-up starts it and tells a scheduler when it is done, here one that only waits."""
+        """Asynchronous loading: the look-up starts it and notifies a scheduler when it is done, here one that only waits."""
         answered = threading.Event()
         self.engine.storage_manager.async_lookup_server = types.SimpleNamespace(send_response_to_scheduler=lambda *_: answered.set())
         self.engine.async_lookup_and_prefetch(lookup_id="prefetch", tokens=tokens_of(seed, count), pin=True)
@@ -170,7 +170,7 @@ class Worker:
         return self.retrieve_pinned(seed, count, "prefetch")
 
     def work(self, seeds, count, seconds):
-        """Stores and retrieves prompts in turn for so long."""
+        """Stores and retrieves prompts in turn for this time."""
         end_s, rounds, found, wrong = time.monotonic() + seconds, 0, 0, 0
         while time.monotonic() < end_s:
             seed = seeds[rounds % len(seeds)]
@@ -180,8 +180,8 @@ class Worker:
         return {"rounds": rounds, "found": found, "wrong": wrong}
 
     def speed(self, rounds, count):
-        """GB/s and seconds of this process's CPU for each GB, medians of the rounds: chunks stored until they are found, handed over by a
-        read, read and copied on as to an engine; and a copy of as many bytes alone."""
+        """GB/s and seconds of this process's CPU for each GB, medians of the rounds: chunks stored until they are found, read without a
+        copy, read and copied on as to an engine; and only a copy of as many bytes."""
         torch.set_num_threads(1)
         manager = self.engine.storage_manager
         location, = (name for name in manager.storage_backends if name != "LocalCPUBackend")
@@ -236,7 +236,7 @@ class Worker:
 
 def stop(worker):
     worker.close()
-    os._exit(0)  # LMCache has threads that would be waited for
+    os._exit(0)  # does not wait for LMCache's threads
 
 
 def main():

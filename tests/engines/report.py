@@ -1,4 +1,4 @@
-"""What a run of the engines found, as text and as JSON."""
+"""The results of a run of the engines, as text and as JSON."""
 
 import dataclasses
 import json

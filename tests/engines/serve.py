@@ -1,4 +1,4 @@
-"""What the programs that run in engines' environments share: commands and answers are lines of JSON."""
+"""Commands and answers of the programs that run in engines' environments, as lines of JSON."""
 
 import json
 import os
@@ -6,10 +6,11 @@ import sys
 
 
 def serve(start, command, stop):
-    """start(told) gives what is worked with and the first answer; command(thing, name, **arguments) gives an answer; stop(thing)
-    when no more come. told: the argument of the program. A failure is an answer, too, and ends the program; the scenario decides."""
+    """start(told) returns the object to work with and the first answer; command(thing, name, **arguments) returns an answer;
+    stop(thing) is called when no more commands arrive. told: the argument of the program. A failure is reported as an answer and
+    ends the program; the scenario decides."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what the engine prints goes to the log
+    os.dup2(2, 1)  # the engine's own output is logged
 
     def answered(function, *arguments, **names):
         try:

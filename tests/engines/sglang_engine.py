@@ -1,5 +1,5 @@
-"""SGLang's host pools, HiCacheController, MooncakeStore and direct linker, unmodified, on Sluice's wheel: the bytes that were
-stored, and hits as SGLang counts them, whatever happens to the node."""
+"""SGLang's host pools, HiCacheController, MooncakeStore and direct linker, unmodified, on Sluice's wheel: bytes and hits (as SGLang counts
+them) are right, whatever happens to the node."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ RECIPE = Recipe("sglang", free_gib=2, base=vllm_engine.RECIPE, steps=(
 
 WORKER = os.path.join(HERE, "sglang_worker.py")
 PAGE, PAGES = 64, 16
-# (kind, layout) that SGLang lets the back end mooncake have; see layer_first_mha().
+# (kind, layout) that SGLang supports with the back end mooncake; see layer_first_mha().
 LAYOUTS = (("mha", "page_first"), ("mha", "page_first_direct"), ("mla", "page_first"), ("mla", "page_first_direct"), ("mla", "layer_first"))
 START_SECONDS = 240
 WORK_SECONDS = 6
@@ -48,7 +48,7 @@ class Sglang(Things):
         check(objects is None or answer["counted"] == objects, f"SGLang counts {answer['counted']} objects stored, not {objects}")
 
     def hit(self, worker, seed, pages=PAGES):
-        """All is found, comes, and is what was stored."""
+        """All pages are found and read, with the bytes that were stored."""
         answer = worker.ask(do="read", seed=seed, pages=pages)
         check(answer["right"], "other bytes than were stored")
         check(answer["found"] == answer["tokens"] == pages * PAGE and answer["counted"] == pages, f"only {answer} of {pages} pages")
@@ -74,7 +74,7 @@ class Sglang(Things):
         return outcome
 
     def layer_first_mha(self):
-        """SGLang refuses it: its back end packs several pieces a page for MLA alone. Nothing is stored, and nothing is a hit."""
+        """SGLang refuses it: its back end packs several pieces a page only for MLA. Nothing is stored, and nothing is a hit."""
         worker = self.worker_start(self.node(), mode="hicache", kind="mha", layout="layer_first", extra={"extra_backend_tag": "refused"})
         answer = worker.ask(do="write", seed=1, pages=PAGES)
         check(answer["tokens"] == 0, f"SGLang stores MHA in layer_first now: {answer}; make it a row of LAYOUTS")
@@ -87,7 +87,7 @@ class Sglang(Things):
         return self.hit(self.worker("second"), 2)
 
     def prefix(self):
-        """Of a longer prompt the stored part comes."""
+        """Of a longer prompt the stored part is read."""
         self.stored(self.worker(), 3, 8)
         answer = self.worker().ask(do="read", seed=3, pages=PAGES)
         check(answer["found"] == answer["tokens"] == 8 * PAGE and answer["right"], f"{answer}")
@@ -150,25 +150,25 @@ class Sglang(Things):
     # ---- failures ----
 
     def no_node(self, mode):
-        """SGLang looks at what setup returns, and does not start."""
+        """SGLang checks what setup returns, and does not start."""
         node = Node(self.run, contribute=False)
         node.stop()
         try:
             self.worker_start(node, **mode)
         except Failed as failure:
             check("Failed to setup Mooncake store" in str(failure), f"it fails otherwise: {failure}")
-            return Outcome(note="SGLang does not start, and says so")
+            return Outcome(note="SGLang does not start, and reports why")
         raise Failed("SGLang starts without a node")
 
     def restart(self):
-        """The node ends in order and starts again with its disk."""
+        """The node is stopped and starts again with its disk."""
         node = self.node()
         self.stored(self.worker(), 20)
         self.stored(self.linker(), 20)
         node.flush()
         node.stop()
         for worker in (self.worker(), self.linker()):
-            worker.ask(do="read", seed=20, pages=PAGES)  # whatever it says, it ends
+            worker.ask(do="read", seed=20, pages=PAGES)  # the call ends, whatever its answer
         node.start()
         workers = [self.worker_start(node, **mode) for mode in (HICACHE, LINKER)]
         outcome = self.sum([self.hit(worker, 20) for worker in workers])
@@ -177,8 +177,8 @@ class Sglang(Things):
         return outcome
 
     def killed(self, actor):
-        """SIGKILL for an actor, again and again, while HiCache and the linker store and read: never wrong bytes, and then all
-        is served."""
+        """SIGKILL for an actor, again and again, while HiCache and the linker store and read: bytes are never wrong, and then all is
+        served."""
         node, workers = self.node(), (self.worker(), self.linker())
         first = 100 + 10 * kills.ACTORS.index(actor)
         for worker in workers:

@@ -1,5 +1,5 @@
-"""SGLang's host pools, HiCacheController and unified cache, unmodified, on the back ends of the package sluice: the bytes that were
-stored, whatever the layout, the number of ranks and what happens to the node."""
+"""SGLang's host pools, HiCacheController and unified cache, unmodified, on the back ends of the package sluice: bytes are right, whatever
+the layout, the number of ranks and the state of the node."""
 
 import os
 import signal
@@ -17,11 +17,11 @@ LAYOUTS = (("mha", "layer_first"), ("mha", "page_first"), ("mha", "page_first_di
            ("mla", "layer_first"), ("mla", "page_first"), ("mla", "page_first_direct"))
 HEADS = 4  # of the model
 WORK_SECONDS = 6
-CALL_SECONDS = 10  # a batch of a node that is gone: its deadline is 2 s
+CALL_SECONDS = 10  # a batch when the node does not answer: its deadline is 2 s
 HICACHE = {"mode": "hicache", "kind": "mha", "layout": "page_first", "heads": HEADS}
 LINKER = {"mode": "linker"}
 TOLD, SILENT, TURNS, SLOT_S = 4, 1, 5, 4.0
-# Sessions of 5.2 MiB; a turn and the others behind it take nearly all of memory.
+# Sessions of 5.2 MiB; a turn and the other prompts after it take nearly all of memory.
 TURNS_BYTES, TURNS_OTHERS = 24 << 20, 3
 SPEED_PAGES, SPEED_BYTES = 64, (256 << 10, 2 << 20)
 
@@ -49,7 +49,7 @@ class Native(Things):
         check(objects is None or answer["counted"] == objects, f"{answer['counted']} pages are counted as stored, not {objects}")
 
     def hit(self, worker, seed, pages=PAGES):
-        """All is found, comes, and is what was stored."""
+        """All pages are found and read, with the bytes that were stored."""
         answer = worker.ask(do="read", seed=seed, pages=pages)
         check(answer["right"], "other bytes than were stored")
         check(answer["found"] == answer["tokens"] == pages * PAGE, f"only {answer} of {pages} pages")
@@ -65,7 +65,7 @@ class Native(Things):
         return Outcome(sum(one.hits for one in outcomes), sum(one.queried for one in outcomes))
 
     def alone(self, **told):
-        """A worker of this scenario alone."""
+        """Starts a worker for this scenario only."""
         return self.worker_start(self.node(), **{**HICACHE, **told})
 
     @staticmethod
@@ -86,7 +86,7 @@ class Native(Things):
         return outcome
 
     def orders(self, kind):
-        """Layer by layer and page by page the bytes of a page are in one order: what one layout stored, the other has."""
+        """A page's bytes have one order, layer by layer and page by page: one layout reads what another stored."""
         both = [self.alone(kind=kind, layout=layout, extra={"extra_backend_tag": "orders"}) for layout in ("layer_first", "page_first_direct")]
         self.stored(both[0], 2)
         self.stored(both[1], 3)
@@ -95,7 +95,7 @@ class Native(Things):
         return outcome
 
     def splits(self, layout):
-        """tp_lcm_size 2: what one rank stored two ranks read, and the other way round, when both have stored theirs."""
+        """tp_lcm_size 2: two ranks read what one stored, and one reads what both stored."""
         extra = {"extra_backend_tag": f"splits-{layout}", "tp_lcm_size": 2}
         one = self.alone(layout=layout, extra=extra)
         two = [self.alone(layout=layout, extra=extra, heads=HEADS // 2, ranks=2, rank=rank) for rank in (0, 1)]
@@ -109,7 +109,7 @@ class Native(Things):
         return outcome
 
     def ranks(self):
-        """Two ranks: MHA has other heads on each, MLA the same bytes, which are there once for both."""
+        """Two ranks: MHA has other heads on each; MLA has the same bytes, which are stored once for both."""
         mha = [self.alone(heads=HEADS // 2, ranks=2, rank=rank, extra={"extra_backend_tag": "ranks"}) for rank in (0, 1)]
         self.stored(mha[0], 6)
         self.missed(mha[1], 6)
@@ -129,14 +129,14 @@ class Native(Things):
         return self.hit(self.worker("second"), 7)
 
     def prefix(self):
-        """Of a longer prompt the stored part comes."""
+        """Of a longer prompt the stored part is read."""
         self.stored(self.worker(), 8, 8)
         answer = self.worker().ask(do="read", seed=8, pages=PAGES)
         check(answer["found"] == answer["tokens"] == 8 * PAGE and answer["right"], f"{answer}")
         return Outcome(answer["tokens"], PAGES * PAGE)
 
     def others(self):
-        """Another model, another tag, other heads: nothing of the first one's is a hit."""
+        """Another model, another tag, other heads: pages of the first are no hits."""
         self.stored(self.worker(), 9)
         told = ({"extra": {"model": "another"}}, {"extra": {"extra_backend_tag": "another"}}, {"heads": 2}, {"layout": "page_head"})
         outcomes = []
@@ -156,7 +156,7 @@ class Native(Things):
         return outcome
 
     def hybrid(self, layout):
-        """Index and latent cache for all pages, a state of linear attention at the end of a prefix alone."""
+        """Index and latent cache are stored for all pages, a state of linear attention only at the end of a prefix."""
         worker = self.alone(mode="hybrid", layout=layout, extra={"extra_backend_tag": f"hybrid-{layout}"})
         check(worker.ask(do="read", seed=1, pages=8)["lengths"] == [], "a hit for what was not stored")
         told = worker.ask(do="write", seed=1, pages=8, states=[2, 5])
@@ -187,8 +187,8 @@ class Native(Things):
         return outcome
 
     def linker_sessions(self):
-        """SGLang names the session of what it offloads, and a framework beside it tells of pauses: that decides whose pages are in memory
-        again when their turn comes."""
+        """SGLang names the session that it offloads for, and a framework announces pauses. Both decide whose pages are in memory again
+        before their turn."""
         node = Node(self.run, memory_bytes=TURNS_BYTES, disk_bytes=1 << 30)
         worker = self.worker_start(node, **LINKER)
         outcomes = []
@@ -206,11 +206,11 @@ class Native(Things):
         def others(number):
             for i in range(TURNS_OTHERS):
                 worker.ask(do="write", seed=1000 + TURNS_OTHERS * number + i, pages=PAGES)
-                node.flush()  # what is to go has to be on disk
+                node.flush()  # evicted values have to be on disk
 
         play = Turns(node, TOLD, SILENT, TURNS, SLOT_S, take, others)
         play.play()
-        check(not node.session("chat 99"), "a session that nobody named is known")
+        check(not node.session("chat 99"), "a session that was never named is known")
         self.end(worker)
         told = self.sum(outcomes)
         outcome = play.judge(told.hits, told.queried)
@@ -224,14 +224,14 @@ class Native(Things):
             self.alone(**told)
         except Failed as failure:
             check(said in str(failure), f"it fails otherwise: {failure}")
-            return Outcome(note="SGLang does not start, and says so")
+            return Outcome(note="SGLang does not start, and reports why")
         raise Failed("SGLang starts")
 
     def no_node(self, mode):
         return self.refused("UnreachableError", **{**mode, "extra": {"settings": {"runtime_dir": os.path.join(self.run.directory, "none")}}})
 
     def stopped(self):
-        """Without the node nothing is stored, and what was is a hit or a miss; each within its deadline. Then all goes on."""
+        """Without the node nothing is stored, and stored pages are hits or misses, each within its deadline. Then everything works again."""
         node, workers = Node(self.run), ()
         workers = [self.worker_start(node, **mode) for mode in (HICACHE, LINKER)]
         for worker in workers:
@@ -246,10 +246,10 @@ class Native(Things):
                 check(command["seed"] == 20 or answer["tokens"] == 0, f"{command} without a node: {answer}")
             with open(worker.log, encoding="utf-8") as log:
                 said = [line for line in log if "storing fails" in line]
-            check(len(said) == 1, f"a failure is said {len(said)} times")
+            check(len(said) == 1, f"a failure is logged {len(said)} times")
         node.start()
         began = time.monotonic()
-        for worker in workers:  # a silent node is left alone for `retry`
+        for worker in workers:  # after a failure the node is not asked for `retry`
             wait_until(lambda worker=worker: worker.ask(do="write", seed=22, pages=PAGES)["tokens"], CALL_SECONDS, "pages are stored again")
         seconds = time.monotonic() - began
         outcome = self.sum([self.hit(worker, 22) for worker in workers])
@@ -258,7 +258,7 @@ class Native(Things):
         return Outcome(outcome.hits, outcome.queried, f"stores again {seconds:.1f} s after the start")
 
     def disk(self):
-        """The node ends in order and starts again with its disk."""
+        """The node is stopped and starts again with its disk."""
         node = self.node()
         workers = (self.worker(), self.linker())
         for worker in workers:
@@ -269,7 +269,7 @@ class Native(Things):
         return self.sum([self.hit(worker, 23) for worker in workers])
 
     def killed(self, actor):
-        """SIGKILL for an actor, again and again, while both store and read: never wrong bytes, and then all is served."""
+        """SIGKILL for an actor, again and again, while both store and read: bytes are never wrong, and then all is served."""
         node, workers = self.node(), (self.worker(), self.linker())
         first = 100 + 10 * kills.ACTORS.index(actor)
         for worker in workers:
@@ -284,7 +284,7 @@ class Native(Things):
         return Outcome(outcome.hits, outcome.queried, f"{count} kills, {rounds} rounds, {tokens} tokens then")
 
     def engine_killed(self):
-        """SIGKILL for engines that store: what another one finds is whole."""
+        """SIGKILL for engines that store: pages that another one finds are whole."""
         outcomes = []
         for seed, mode in ((40, HICACHE), (50, LINKER)):
             dying, other = self.worker_start(self.node(), **mode), self.worker() if mode is HICACHE else self.linker()
@@ -295,14 +295,14 @@ class Native(Things):
                 answer = other.ask(do="read", seed=number, pages=PAGES)
                 check(answer["right"], f"other bytes than were stored: {answer}")
                 outcomes.append(Outcome(answer["tokens"], PAGES * PAGE))
-                self.stored(other, number)  # nobody has it any more
+                self.stored(other, number)  # no engine has it any more
                 self.hit(other, number)
         return self.sum(outcomes)
 
     # ---- figures ----
 
     def speed(self):
-        """batch_set_v1 and batch_get_v1 of 64 pages beside a plain copy of them and beside SGLang's MooncakeStore on our wheel."""
+        """batch_set_v1 and batch_get_v1 of 64 pages, compared with a plain copy of them and with SGLang's MooncakeStore on our wheel."""
         table = Table(f"SGLang HiCache, {SPEED_PAGES} pages a batch, page_first, medians",
                       ("page", "path", "set GB/s", "set pages/s", "get GB/s", "get pages/s", "set CPU s/GB", "get CPU s/GB"))
         for size in SPEED_BYTES:

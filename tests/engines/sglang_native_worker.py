@@ -1,8 +1,8 @@
 """As sglang_worker.py, on the native back ends of the package sluice: HiCache's dynamic back end and the unified cache's linker.
 
-The bytes of a page are made head by head and layer by layer from a seed, so that every layout and every split over ranks has the
-same model's bytes. Arguments as of sglang_worker.py, and: heads (of this rank), node (extra configuration that says where it is),
-v1 (whether pages lie in the host pool)."""
+A seed gives the bytes of a page head by head and layer by layer, so that every layout and every split over ranks has the same model's
+bytes. Arguments as of sglang_worker.py, and: heads (of this rank), node (extra configuration that locates it), v1 (whether pages are in
+the host pool)."""
 
 import torch
 from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
@@ -50,8 +50,8 @@ class NativeHiCache(HiCache):
 
 
 class Hybrid:
-    """The pools of a hybrid model: MLA with its index (all pages are wanted), and states of linear attention, of which a prefix
-    wants the last one. The back end is called as HybridCacheController does."""
+    """The pools of a hybrid model: MLA with its index (all pages are needed), and states of linear attention, of which a prefix needs
+    the last one. The back end is called as HybridCacheController does."""
 
     def __init__(self, told):
         sglang_worker.server_args_publish(told)
@@ -95,7 +95,7 @@ class Hybrid:
         return PoolTransfer(name=name, host_indices=indices, keys=keys, hit_policy=policy)
 
     def write(self, seed, pages, states):
-        """states: after how many pages there is a state. Gives what was called stored, by pool."""
+        """states: numbers of pages after which there is a state. Returns what was reported as stored, by pool."""
         keys = [f"{seed}-{number}" for number in range(pages)]
         for number in range(pages):
             for name in (PoolName.KV, PoolName.INDEXER):
@@ -109,7 +109,7 @@ class Hybrid:
         return {"stored": {str(name): sum(ok) for name, ok in told.items()}}
 
     def read(self, seed, pages):
-        """lengths: of which a prefix is whole; right: all pools of the longest have the bytes that were stored."""
+        """lengths: at which a prefix is complete; right: all pools of the longest have the bytes that were stored."""
         keys = [f"{seed}-{number}" for number in range(pages)]
         wanted = [PoolTransfer(name=PoolName.INDEXER, keys=keys),
                   PoolTransfer(name=PoolName.MAMBA, keys=keys[-1:], hit_policy=PoolHitPolicy.TRAILING_PAGES)]

@@ -1,5 +1,5 @@
-"""How fast pages go: 64 at a time between a host pool of SGLang and the node, by sluice.sglang, by SGLang's MooncakeStore, and as a
-plain copy of the same bytes. Each round stores other keys; what is read is what was stored just before."""
+"""The speed of 64 pages at a time between a host pool of SGLang and the node: by sluice.sglang, by SGLang's MooncakeStore, and as a
+plain copy of the same bytes. Each round stores new keys and reads them back."""
 
 import ctypes
 import resource
@@ -94,7 +94,7 @@ class Speed:
         half = self.pages * PAGE
         if not torch.equal(self.bytes[:, :half], self.bytes[:, half:2 * half]):
             raise RuntimeError("other bytes than were stored")
-        self.client.remove_all()  # room for the next round, in memory that was used before
+        self.client.remove_all()  # so that the next round uses the same memory
 
     def close(self):
         for storage in self.stores.values():

@@ -1,9 +1,9 @@
-"""Runs in SGLang's environment, without a GPU: SGLang's own classes between its device pools and the store, told what to do in
-lines of JSON.
+"""Runs in SGLang's environment, without a GPU: SGLang's own classes between its device pools and the store, controlled by lines of
+JSON.
 
-mode hicache: a host pool, and HiCacheController with its storage threads over the back end mooncake. mode linker: the direct
-linker of the unified cache, over a device pool of CPU tensors. The bytes of a page are made from a seed, so that every process
-knows them. Arguments: one JSON object, read in HiCache and Linker."""
+mode hicache: a host pool, and HiCacheController with its storage threads over the back end mooncake. mode linker: the direct linker
+of the unified cache, over a device pool of CPU tensors. A seed gives the bytes of a page, so that every process knows them.
+Arguments: one JSON object, read in HiCache and Linker."""
 
 import os
 import queue
@@ -51,7 +51,7 @@ def tokens_of(seed, pages):
 
 
 def bytes_of(count, *seeds):
-    """uint8, other ones for other seeds"""
+    """uint8, different for each seed"""
     seed = 0
     for part in seeds:
         seed = seed * 1009 + part
@@ -59,7 +59,7 @@ def bytes_of(count, *seeds):
 
 
 class HiCache:
-    """Pages of host memory, stored and fetched by the controller's own threads, as its scheduler asks for them."""
+    """Pages of host memory, stored and fetched by the controller's own threads, as its scheduler requests them."""
 
     backend, config = "mooncake", staticmethod(store_config)
 
@@ -72,7 +72,7 @@ class HiCache:
         else:
             device = MLATokenToKVPool(TOKENS // 2, PAGE, torch.float16, 512, 64, LAYERS, "cpu", False)
         make, more = (MHATokenToKVPoolHost, {}) if mha else (MLATokenToKVPoolHost, {"target_layer_num": LAYERS})
-        with host_memory_budget_scope(HOST_BYTES_MAX):  # else SGLang wants 10 GiB of the machine to stay free
+        with host_memory_budget_scope(HOST_BYTES_MAX):  # otherwise SGLang wants 10 GiB of the machine to stay free
             self.host = make(device.get_device_pool_infos()[0].buffer_info, 2, 0, PAGE, told["layout"], pin_memory=False,
                              allocator_type="mooncake" if "client" in told else "default", device_capacity_tokens=device.size,
                              start_layer=device.start_layer, end_layer=device.end_layer, **more)
@@ -92,7 +92,7 @@ class HiCache:
         return [sum(stats.backup_pgs), sum(stats.prefetch_pgs)]
 
     def write(self, seed, pages):
-        """Gives the tokens that the controller calls stored."""
+        """Returns the number of tokens that the controller reports as stored."""
         indices, tokens = self.host.alloc(pages * PAGE), tokens_of(seed, pages)
         for number in range(pages):
             self.host.set_from_flat_data_page(int(indices[number * PAGE]), self.page_of(seed, number))
@@ -102,7 +102,7 @@ class HiCache:
         return {"tokens": done.completed_tokens, "counted": self.counted()[0]}
 
     def read(self, seed, pages):
-        """found: tokens that the store has; tokens: of them, those that came; right: with their bytes."""
+        """found: tokens that the store has; tokens: of them, those that were read; right: with the right bytes."""
         self.controller.prefetch("request", tokens_of(seed, pages))
         operation = self.controller.prefetch_hit_queue.get(timeout=WAIT_SECONDS)
         found, came, wrong = operation.storage_hit_count, 0, 0
@@ -188,7 +188,7 @@ class Linker:
             self.linker.layer_done_counter.set_consumer(batch)
             try:
                 self.linker.layer_done_counter.wait_until(LAYERS - 1)
-            except RuntimeError as error:  # that layers did not come; the bytes are not used
+            except RuntimeError as error:  # some layers were not loaded; the bytes are not used
                 print(f"load: {error}", flush=True)
             came = found if self.linker.finish_layer_wise_loading(batch) else 0
             if came:
@@ -203,7 +203,7 @@ class Linker:
 
 
 def work(engine, seeds, pages, seconds):
-    """Stores and reads prompts in turn for so long."""
+    """Stores and reads prompts in turn for this time."""
     end_s, rounds, tokens, wrong = time.monotonic() + seconds, 0, 0, 0
     while time.monotonic() < end_s:
         seed = seeds[rounds % len(seeds)]
@@ -226,7 +226,7 @@ def command(engine, name, **arguments):
 
 def stop(engine):
     engine.close()
-    os._exit(0)  # SGLang has threads that would be waited for
+    os._exit(0)  # does not wait for SGLang's threads
 
 
 def main():

@@ -1,4 +1,4 @@
-"""What the scenarios of an engine share."""
+"""Nodes and workers that the scenarios of an engine share."""
 
 from harness import GIB, Node, Worker
 
@@ -6,7 +6,7 @@ from harness import GIB, Node, Worker
 class Things:
     """Nodes and workers by name: started when a scenario first asks for them."""
 
-    # Of the engine's worker: what runs, its name, variables of its environment, and how long it may take to start.
+    # The engine's worker: its program, its name, variables of its environment, and how long it may take to start.
     script, name, settings, start_seconds = "", "", {}, 180
 
     def __init__(self, run):
@@ -14,7 +14,7 @@ class Things:
         self.things = {}
 
     def shared(self, name, make):
-        """What make() gave last time, unless it was stopped since."""
+        """Returns what make() gave last time, unless that was stopped since."""
         stops, thing = self.things.get(name, (None, None))
         if thing is None or stops != self.run.stops:
             thing = make()

@@ -1,6 +1,6 @@
-"""Sessions that take turns while others take all of memory, whatever the engine: what is told of their pauses decides whose values are
-in memory again when their turn comes. Some tell them, some do not. Three rounds go by first: until the node has learnt what its room is
-worth, the first ones that fit have it."""
+"""Sessions that take turns while other prompts fill the memory, for any engine. Some sessions announce their pauses, some do not; the
+announced pauses decide whose values are in memory again before their turn. Three rounds are not judged: until the node has learned what
+its memory is worth, it holds the first values that fit."""
 
 import dataclasses
 import time
@@ -9,10 +9,10 @@ from harness import Outcome, check
 from reasons import Skipped
 
 JUDGED = 3  # turns of a session that are not judged
-TOLD_SHARE, SILENT_SHARE = 0.8, 0.2  # of values that are in memory before a turn: at least, at most
-LATE_SHARE = 1 / 32  # of a pause: a turn that comes later than told by more says nothing; others have its room then
+TOLD_SHARE, SILENT_SHARE = 0.8, 0.2  # share of values that are in memory before a turn: at least, at most
+LATE_SHARE = 1 / 32  # share of a pause: a turn that is later than announced by more is not judged, since others use its memory then
 SECONDS = 1800  # of a scenario, where other work leaves a tenth of the machine
-SPARE = 1.25  # where a turn, with the others behind it, takes longer than the time from turn to turn, that becomes so much longer than it
+SPARE = 1.25  # if a turn with the prompts after it takes longer than slot_s, slot_s becomes this multiple of that time
 
 
 @dataclasses.dataclass
@@ -21,9 +21,9 @@ class Taken:
 
     told: bool
     all: int = 0
-    here: int = 0  # of all values, in memory before it
-    read: int = 0  # from disk in it
-    late: float = 0.0  # of the pause
+    here: int = 0  # number of values in memory before it
+    read: int = 0  # number of values read from disk during it
+    late: float = 0.0  # share of the pause
 
 
 def text_of(turns):
@@ -32,18 +32,18 @@ def text_of(turns):
 
 
 class Turns:
-    """take(session, turn, pause): a turn; pause: seconds until the next one, or None when nothing is said of it. others(number): prompts
-    that nobody asks for again."""
+    """take(session, turn, pause) runs a turn; pause: seconds until the next one, or None when it is not announced. others(number) runs
+    prompts that no session asks for again."""
 
     def __init__(self, node, told, silent, count, slot_s, take, others):
         self.node, self.told, self.sessions, self.count = node, told, told + silent, count
-        self.slot_s = slot_s  # from turn to turn, at least
+        self.slot_s = slot_s  # least time between two turns
         self.take, self.others = take, others
         self.keys = [set() for _ in range(self.sessions)]
         self.taken = []
 
     def from_disk(self):
-        """Values that somebody waited for."""
+        """Number of values for which a load waited on the disk."""
         counters = self.node.counters("registrar")
         return counters["promoted_count"] - counters["prefetched_count"]
 
@@ -66,7 +66,7 @@ class Turns:
             self.node.flush()
             known = set(self.node.listed())
             took_s = time.monotonic() - began_s
-            if took_s > self.slot_s:  # all pauses that were told so far will be longer: these turns come late
+            if took_s > self.slot_s:  # all pauses announced so far will be longer: these turns are late
                 self.slot_s = SPARE * took_s
 
     def turn(self, session, turn, pause_s):
@@ -80,10 +80,10 @@ class Turns:
         in_time = [one for one in self.taken if one.late <= LATE_SHARE]
         told, silent = [one for one in in_time if one.told], [one for one in in_time if not one.told]
         values = sum(one.all for one in told)
-        note = f"told: {text_of(told)}; silent: {text_of(silent)}; {len(self.taken) - len(in_time)} turns late"
+        note = f"announced: {text_of(told)}; silent: {text_of(silent)}; {len(self.taken) - len(in_time)} turns late"
         if len(in_time) < len(self.taken) / 2 or not told or not silent:
             raise Skipped(f"this machine does not keep times: {note}")
-        check(sum(one.here for one in told) >= TOLD_SHARE * values, f"values did not come: {note}; {told}")
-        check(sum(one.read for one in told) <= (1 - TOLD_SHARE) * values, f"values came too late: {note}; {told}")
-        check(sum(one.here for one in silent) <= SILENT_SHARE * sum(one.all for one in silent), f"what was told decided nothing: {note}")
+        check(sum(one.here for one in told) >= TOLD_SHARE * values, f"values are not in memory: {note}; {told}")
+        check(sum(one.read for one in told) <= (1 - TOLD_SHARE) * values, f"values were read too late: {note}; {told}")
+        check(sum(one.here for one in silent) <= SILENT_SHARE * sum(one.all for one in silent), f"announcements had no effect: {note}")
         return Outcome(hits, queried, note)

@@ -1,5 +1,5 @@
-"""vLLM in a container of its own beside a node: namespaces of process numbers, IPC, network, mounts and users, and of the node its
-two directories alone. It uses what deploy/container says, vLLM's tiered offloading with Sluice as secondary tier."""
+"""vLLM in a container of its own on a node: namespaces of process numbers, IPC, network, mounts and users, with only the node's two
+directories. It is set up as deploy/container says, with vLLM's tiered offloading and Sluice as secondary tier."""
 
 import os
 import shutil
@@ -22,9 +22,9 @@ LOOP = 'ip link set lo up && exec "$@"'  # the network of a container has its ow
 VICTIMS = KILLS
 SETS = {"base": 4, **dict.fromkeys(VICTIMS, 4), "last": 4}  # prompts
 LENGTH, BLOCK_TOKENS = 600, 32
-# It holds less than is asked for at once, so that some of it comes from the node. A job that is lost ends by its deadline, 10 s.
+# It holds less than one request batch, so that some of it is loaded from the node. A lost job ends at its deadline, 10 s.
 SMALL = {**TIER, "cpu_bytes_to_use": 12 << 20}
-ANSWERS_SECONDS = 60  # that answers may take while a process of the node is killed three times
+ANSWERS_SECONDS = 60  # limit of answers while a process of the node is killed three times
 
 
 def prompts_of(*names):
@@ -32,8 +32,8 @@ def prompts_of(*names):
 
 
 class ApartNode(NativeNode):
-    """As an engine of another container sees it. What such a one has in its image lies in `image`. The programs are those that were built
-    here."""
+    """The node as an engine of another container sees it. `image` has the files of that container's image. The programs are those that were
+    built here."""
 
     connector = "tier"
 
@@ -60,7 +60,7 @@ class ApartNode(NativeNode):
         return len(self.listed())
 
     def loaded_bytes(self):
-        """By all of its clients, those of other users, too."""
+        """Bytes loaded by all of its clients, also those of other users."""
         said = self.ctl("metrics")
         check(said.returncode == 0, f"sluicectl metrics: {said.stderr.strip()}")
         return sum(float(line.split()[-1]) for line in said.stdout.splitlines()
@@ -75,7 +75,7 @@ class ApartNode(NativeNode):
                 "GLOO_SOCKET_IFNAME": "lo"}
 
     def kill(self, name):
-        """SIGKILL for those who play the actor. Gives whether there was one."""
+        """SIGKILL for the processes of an actor. Returns whether there was one."""
         pids = [pid for actor, pid in self.actors().items() if actor.split(".")[0] == name]
         killed = False
         for pid in filter(None, pids):
@@ -83,11 +83,11 @@ class ApartNode(NativeNode):
                 os.kill(pid, signal.SIGKILL)
                 killed = True
             except ProcessLookupError:
-                pass  # it is between two lives
+                pass  # the actor is restarting
         return killed
 
     def clients(self):
-        """Pin files of those that live, or whose death nobody has noticed."""
+        """Number of pin files of clients that live, or whose death is not yet noticed."""
         return [name for name in os.listdir(self.settings["SLUICE_SHM_DIR"]) if name.startswith("pins.client.")]
 
     def stop(self):
@@ -97,7 +97,7 @@ class ApartNode(NativeNode):
 
 class Apart:
     def __init__(self, run, other):
-        self.run, self.other = run, other  # the other has the model
+        self.run, self.other = run, other  # `other` has the model
         self.expected = None               # {set: tokens} of an engine without a connector, in no container
 
     def node(self):
@@ -138,7 +138,7 @@ class Apart:
         return answer
 
     def restarted(self):
-        """Nothing of an engine is left when the next one begins, but what the node has."""
+        """The next engine starts with nothing of the last one, except what the node has."""
         self.want()
         node = self.node()
         engine = self.engine(node)
@@ -156,7 +156,7 @@ class Apart:
         return Outcome(warm["hits"], warm["queried"], f"{keys} keys; cold {cold['seconds']:.2f} s, warm in another engine {warm['seconds']:.2f} s")
 
     def kill_while_it_answers(self, node, engine, victim):
-        """Gives how often, and how long the answers took."""
+        """Returns the number of kills and the seconds that the answers took."""
         engine.reset()
         engine.generate_start(prompts_of("base", victim))
         kills = 0
@@ -168,13 +168,13 @@ class Apart:
         self.right(answer, "base", victim)
         check(kills > 0, f"all was answered before {victim} was killed")
         check(answer["seconds"] < ANSWERS_SECONDS * harness.SLOWDOWN, f"{victim} killed: the answers took {answer['seconds']:.1f} s")
-        wait_until(lambda: node.ready() and node.clients(), 60, f"the node serves the engine again behind {victim}")
+        wait_until(lambda: node.ready() and node.clients(), 60, f"the node serves the engine again after the death of {victim}")
         self.loads(node, engine, victim)
         return kills, answer["seconds"]
 
     def loads(self, node, engine, victim):
-        """Behind each death, too: the engine, which forgot its own, has hits, and they come from the node. What failed at the death is
-        not asked for again for a few seconds."""
+        """Also after each death the engine, whose own cache was cleared, has hits from the node. Keys that failed at the death are not
+        asked for again for a few seconds."""
         before = node.loaded_bytes()
 
         def hit():
@@ -182,8 +182,8 @@ class Apart:
             answer = self.answered(engine, "base")
             return answer["hits"] >= HIT_SHARE * answer["queried"] > 0
 
-        wait_until(hit, 60, f"the engine has hits again behind {victim}")
-        check(node.loaded_bytes() > before, f"nothing was loaded from the node behind {victim}")
+        wait_until(hit, 60, f"the engine has hits again after the death of {victim}")
+        check(node.loaded_bytes() > before, f"nothing was loaded from the node after the death of {victim}")
 
     def killed(self):
         """SIGKILL for each actor while the engine answers, and then for the engine."""

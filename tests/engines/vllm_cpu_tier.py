@@ -1,5 +1,5 @@
 """vLLM's TieringOffloadingSpec for an engine on a CPU. vLLM's own worker of that spec copies by CUDA and refuses CPUs; this one copies
-within memory. All else, the connector, the manager and its primary tier, is vLLM's."""
+within memory. The connector, the manager and its primary tier are vLLM's."""
 
 import time
 
@@ -10,7 +10,7 @@ from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 
 class CpuWorker(OffloadingWorker):
-    """Copies when it is asked to: what it is given was computed in the step before."""
+    """Copies when it is called: its bytes were computed in the step before."""
 
     def __init__(self, kv_caches, region):
         self.region = region
@@ -45,7 +45,7 @@ class CpuWorker(OffloadingWorker):
         return finished
 
     def wait(self, job_ids):
-        """What was submitted is over."""
+        """Returns at once: submitted copies have ended."""
 
     def shutdown(self):
         self.blocks = self.chunks = None

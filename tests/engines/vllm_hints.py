@@ -1,14 +1,14 @@
-"""vLLM with Sluice's own connector and requests that say what they know of their sessions."""
+"""vLLM with Sluice's own connector, and requests that give hints about their sessions."""
 
 from harness import GIB, check
 from turns import Turns
 from vllm_parts import Engine, prompts_make
 
 TOLD, SILENT, TURNS, SLOT_S = 4, 1, 5, 5.0
-FIRST, MORE = 600, 60  # tokens of a first prompt, and of what each later turn adds
-OTHERS, OTHERS_LENGTH = 3, 600  # prompts behind each turn
+FIRST, MORE = 600, 60  # tokens of a first prompt, and number that each later turn adds
+OTHERS, OTHERS_LENGTH = 3, 600  # prompts after each turn
 BLOCK_TOKENS = 32  # 128 KiB
-# All sessions have as much at first, and a turn with the others behind it four fifths.
+# The memory has the size of all sessions at first; a turn with the prompts after it takes four fifths of it.
 MEMORY_BYTES = 12 << 20
 
 
@@ -22,7 +22,8 @@ class Hints:
         return Engine(self.run, self.native.model("llama"), node, more={"block_size": BLOCK_TOKENS})
 
     def conversation(self):
-        """[turn][session]: prompt and answer of an engine without a connector. What a turn answers is in the next prompt."""
+        """[turn][session]: prompt and answer of an engine without a connector. The answer of a turn is part of the next
+        prompt."""
         engine, turns = self.engine(), []
         prompts = prompts_make("sessions", self.sessions, FIRST)
         for turn in range(TURNS):
@@ -47,8 +48,8 @@ class Hints:
     def others(self, engine, node, number):
         for prompt in prompts_make(f"others {number}", OTHERS, OTHERS_LENGTH):
             engine.generate([prompt])
-            engine.reset()  # waits for what is being stored
-            node.flush()  # what is to go has to be on disk
+            engine.reset()  # waits for stores under way
+            node.flush()  # evicted values have to be on disk
 
     def turns(self):
         turns = self.conversation()

@@ -1,4 +1,4 @@
-"""vLLM with Sluice's own connector: the scenarios of the other one, and those that only it has."""
+"""vLLM with Sluice's own connector: the scenarios of the Mooncake connector, and those that only it has."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from vllm_parts import Engine, prompts_make
 LOADS = ("async", "sync", "layers")
 LENGTHS, ROUNDS = (2000, 4000, 8000), 7
 BY_LAYERS = {"load": "layers", "save": "layers"}
-STOPPED_SECONDS = 60  # that answers may take while a part of the node stands still or is gone
+STOPPED_SECONDS = 60  # limit of answers while a process of the node is stopped or killed
 
 
 class NativeNode(harness.NativeNode):
@@ -45,7 +45,7 @@ class Native(Vllm):
         return self.shared(name, lambda: NativeNode(self.run, disk_bytes=2 * GIB))
 
     def connected(self, engine):
-        """Until the ranks have registered nothing is looked up: then what was stored is hit again."""
+        """Waits until the ranks have registered, before which nothing is looked up: then stored prompts are hit again."""
 
         def hits():
             engine.reset()
@@ -62,7 +62,7 @@ class Native(Vllm):
         return found
 
     def layers(self, ranks):
-        """Layer by layer, both ways; then what is stored is damaged, and what did not come is computed."""
+        """Layer by layer, both ways; then stored values are damaged, and missing blocks are computed."""
 
         def scenario():
             name, which = f"layers {ranks}", {"model": "llama", "ranks": ranks}
@@ -93,7 +93,7 @@ class Native(Vllm):
         return scenario
 
     def loads(self):
-        """Time to the first token with each way of loading, by turns: three engines, one node."""
+        """Time to the first token with each way of loading, in turns: three engines, one node."""
         self.run.stop()
         node = NativeNode(self.run, memory_bytes=2 * GIB)
         engines = {load: Engine(self.run, self.model("llama"), node, extra={"load": load}, length=LENGTHS[-1] + 64) for load in LOADS}
@@ -116,11 +116,11 @@ class Native(Vllm):
         return Outcome(hits, queried, f"{ROUNDS} rounds")
 
     def by_layers(self, node):
-        """Ops so far."""
+        """Number of ops so far."""
         return node.counters()["ops_by_layers"]
 
     def share(self, what, extra=None, **which):
-        """What one rank stored two read, and the other way round. which: how the two are made."""
+        """Two ranks read what one stored, and one reads what two stored. which: how the two are made."""
 
         def scenario():
             two_are = {"model": "llama", **which}
@@ -192,11 +192,11 @@ class Native(Vllm):
         engine.reset()
         node.start()
         self.filled("master", engine)
-        self.filled("master", engine)  # the first ops told the node of the ranks
+        self.filled("master", engine)  # the first ops register the ranks with the node
         return self.hit("master", engine)
 
     def late(self):
-        """The engine is there before the node."""
+        """The engine starts before the node."""
         node = self.shared("late node", lambda: NativeNode(self.run))
         node.stop()
         engine = self.engine("late", "late node")
@@ -212,7 +212,7 @@ class Native(Vllm):
         return found
 
     def standing(self, actor):
-        """An actor stands still (SIGSTOP) for a while: answers come all the same."""
+        """An actor is stopped (SIGSTOP) for a while: the engine still answers."""
 
         def scenario():
             engine, node = self.engine(), self.node()
@@ -244,9 +244,9 @@ def scenarios(run, vllm):
         ("load before the step", native.sync), ("layers TP=1", native.layers(1)), ("layers TP=2", native.layers(2)),
         ("loads compared", native.loads), *[(f"kill {actor}", native.kill(actor)) for actor in KILLS],
         ("kill engine", native.kill_engine), ("node stopped and started", native.node_gone),
-        *[(f"{actor} stands still", native.standing(actor)) for actor in ("registrar", "coordinator", "swapper")],
+        *[(f"{actor} is stopped", native.standing(actor)) for actor in ("registrar", "coordinator", "swapper")],
         ("restart from disk", native.disk), ("load fails: damaged on disk", native.digest), ("load fails: silent tierer", native.silent),
-        ("the node comes later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share("TP", ranks=2)),
+        ("the node starts later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share("TP", ranks=2)),
         ("PP=1 and PP=2", native.share("PP", {"stages": 2}, stages=2)), ("hybrid", native.hybrid),
         ("states", native.states), ("other weights at the path", native.other_weights),
     ]

@@ -22,9 +22,9 @@ def prompts_make(seed, count, length):
 
 
 class Engine:
-    """One vLLM. node: what its connector uses; without one it has no connector. Who does not wait calls started() before all else.
-    core: two engines at the same time have one each. A worker of vLLM that waits for its next step yields its core in a loop for a second:
-    on one core (Linux 6.18) such a one was seen to keep the other from computing for half a minute."""
+    """One vLLM. node: the node of its connector; None: it has no connector. A caller that does not wait calls started() first. core: the
+    core of this engine, when two engines run at once. A worker of vLLM that waits for its next step yields its core in a loop for a second:
+    on one core (Linux 6.18) such a worker kept the other engine from computing for half a minute."""
 
     def __init__(self, run, model, node=None, ranks=1, segment_bytes=0, extra=None, length=6144, stages=1, more=None, wait=True, core=None,
                  prefix=()):
@@ -35,7 +35,7 @@ class Engine:
             variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # a function is sent to the workers
         if node is not None:
             variables.update(node.client_variables(), MOONCAKE_CONFIG_PATH=self.config_write(run, node, segment_bytes))
-        # LFM2 has other answers in another batch, without a connector, too.
+        # LFM2 gives other answers in another batch, even without a connector.
         self.together = os.path.basename(model) != "states"
         connector = getattr(node, "connector", node is not None)
         self.worker = Worker(run, WORKER, "vllm" if node else "vllm-off", run.variables(**variables),

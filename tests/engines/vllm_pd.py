@@ -1,5 +1,5 @@
-"""Prefill in one vLLM, decode in another, through SluiceConnector: the parameters that a proxy would pass on go from answer to request
-here. Nothing but hand-overs brings blocks: neither engine stores what it computes."""
+"""Prefill in one vLLM, decode in another, through SluiceConnector: the parameters that a proxy would pass on are passed from answer to
+request here. Only hand-overs move blocks: neither engine stores what it computes."""
 
 import concurrent.futures
 import functools
@@ -24,11 +24,11 @@ ASKED = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id
          "remote_port": None}
 REQUESTS = 200
 LENGTHS = (3, 90, 127, 128, 129, 130, 256, 257, 300, 400, 512, 640)  # blocks have 128 tokens
-BATCH = 40                 # requests that a proxy has under way
+BATCH = 40                 # concurrent requests of a proxy
 SPEED_LENGTHS = (500, 2000, 4000)
 SPEED_ROUNDS = 4
-HANDED_SECONDS = 20        # that decode waits for prefill: both compute on the same two cores
-ANSWER_SECONDS = 120       # in which a batch is answered whatever is killed
+HANDED_SECONDS = 20        # time for decode to wait for prefill: both compute on the same two cores
+ANSWER_SECONDS = 120       # limit for the answers of a batch, whichever process is killed
 KILLS_MAX = 3
 KILL_PAUSE_S = 0.3
 DIED = "died"              # the answer of an engine that was killed
@@ -45,12 +45,12 @@ def batches():
 
 
 class Pair:
-    """Two engines and what stands for the proxy."""
+    """Two engines and a stand-in for the proxy."""
 
     def __init__(self, pd, mode, nodes, model="llama"):
         told = {"handover": mode, "save": False, "handover_timeout": HANDED_SECONDS, "timeout": 5}
         self.mode, self.model = mode, model
-        self.node_name = None  # prefill's
+        self.node_name = None  # of prefill's node
         self.start = {what: functools.partial(Engine, pd.run, pd.model(model), node, extra=told, core=core)
                       for core, (what, node) in enumerate(zip(("prefill", "decode"), nodes))}
         self.prefill, self.decode = (start(wait=False) for start in self.start.values())
@@ -58,19 +58,19 @@ class Pair:
             engine.started()
 
     def asked(self, prompts):
-        """What prefill gives for them."""
+        """Prefill's transfer parameters for the prompts."""
         answer = self.prefill.generate(prompts, tokens=1, transfer=[ASKED] * len(prompts))
         self.node_name = next((given["sluice_node"] for given in answer["transfer"] if given), self.node_name)
         return answer["transfer"]
 
     def in_turn(self, prompts, beside=lambda: None):
-        """First prefill, then decode: decode's answer."""
+        """Runs prefill, then decode. Returns decode's answer."""
         self.decode.generate_start(prompts, transfer=self.asked(prompts))
         beside()
         return self.decode.generate_end()
 
     def at_once(self, prompts, beside=lambda: None):
-        """Both at the same time, decode first: decode's answer. An engine that died has none."""
+        """Runs both at the same time, decode first. Returns decode's answer. An engine that died has none."""
         numbers = [f"{secrets.randbits(63) + 1:x}" for _ in prompts]
         self.decode.generate_start(prompts, transfer=[{"do_remote_prefill": True, "sluice_handover": number, "sluice_node": self.node_name}
                                                       for number in numbers])
@@ -89,8 +89,8 @@ class Pair:
 
 
 class Served:
-    """What `vllm serve` runs, twice, and the proxy of the package before them. The command itself asks for a package named vllm, which that
-    of CPUs is not."""
+    """Runs `vllm serve` twice, and the proxy of the package in front. The command itself needs a package named vllm, which the CPU package
+    is not."""
 
     def __init__(self, run, model, node, direct):
         self.run, self.model = run, model
@@ -185,7 +185,7 @@ class Pd(Native):
             pair.stop()
 
     def requests(self, pair, how, batches_of=None):
-        """All of them: an Outcome, when each was handed over."""
+        """Runs all of them. Returns an Outcome if each was handed over."""
         received = failures = hits = queried = milliseconds = 0
         pair.reset()
         began = time.monotonic()
@@ -237,7 +237,7 @@ class Pd(Native):
         return scenario
 
     def going_on(self, pair):
-        """All is handed over again; the first requests tell the node of the ranks."""
+        """All is handed over again; the first requests register the ranks with the node."""
         for attempt in range(4):
             try:
                 return self.requests(pair, "in_turn", batches()[:1])
@@ -247,7 +247,7 @@ class Pd(Native):
                 time.sleep(1.5)
 
     def kill_engine(self, which):
-        """An engine dies with requests under way; the other one answers, or is asked again by a new one."""
+        """An engine dies with requests under way; the other one answers, or a new one is asked again."""
         def scenario():
             pair, batch = self.pair("direct"), batches()[0]
             pair.asked([prompts_make("the node's name", 1, 20)[0]])
@@ -266,7 +266,7 @@ class Pd(Native):
             setattr(pair, which, pair.start[which]())
             if which == "decode":
                 check(answer == DIED, "decode has answered")
-                answer = pair.decode.generate(prompts, transfer=pair.asked(prompts))  # as a client that tries again
+                answer = pair.decode.generate(prompts, transfer=pair.asked(prompts))  # as a client that retries
             self.same_pd(batch, answer)
             note = f"{answer['received'] - answer['receive_failures']} of {BATCH} handed over, {took:.1f} s"
             found = self.going_on(pair)
@@ -334,7 +334,7 @@ class Pd(Native):
         return scenario
 
     def prefill_dies(self, served):
-        """With requests under way: the seconds until all are answered."""
+        """Prefill dies with requests under way. Returns the seconds until all are answered."""
         batch = range(BATCH, 2 * BATCH)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             asked = [pool.submit(served.streamed if i % 2 else served.tokens, prompts_of()[i]) for i in batch]

@@ -1,5 +1,5 @@
-"""A real router hears where a prefix lies: Dynamo's indexer of KV events, from PyPI, asked for the tokens of a prompt, while vLLM with
-SluiceConnector tells what it has and what the node has."""
+"""A real router finds where a prefix is cached: Dynamo's indexer of KV events, from PyPI, is asked for the tokens of a prompt, while vLLM
+with SluiceConnector publishes events for its own cache and for the node."""
 
 import json
 import os
@@ -13,8 +13,8 @@ from vllm_told import BLOCK_TOKENS, BLOCKS, LENGTH, Told
 
 PACKAGE = "ai-dynamo-runtime==1.6.1"
 TOKENS = BLOCKS * BLOCK_TOKENS
-ENGINE = 1    # as the indexer knows it
-SECONDS = 60         # until an event has come; the connector looks after its blocks in steps of the engine
+ENGINE = 1    # its number in the indexer
+SECONDS = 60         # until an event has arrived; the connector checks its blocks in steps of the engine
 
 
 class Indexer:
@@ -47,12 +47,12 @@ class Indexer:
                  model_name="model", block_size=BLOCK_TOKENS)
 
     def node_blocks(self):
-        """All that it knows in the node."""
+        """All blocks that it knows in the node."""
         events = (self.ask("/dump") or {}).get("model:default", {}).get("events", [])
         return sum(len(one["event"]["data"].get("stored", {}).get("blocks", ())) for one in events if one["storage_tier"] == "host_pinned")
 
     def where(self, prompt):
-        """(tokens of its prefix in the engine's own cache, there or in the node), as the engine told it."""
+        """(tokens of its prefix in the engine's own cache, there or in the node), from the engine's events."""
         found = self.ask("/query", token_ids=prompt, model_name="model")
         row = (found or {}).get("instances", {}).get(str(ENGINE), {})
         return row.get("gpu", 0), row.get("cpu", 0)
@@ -78,7 +78,7 @@ class Router:
 
         def lies(gpu, cpu, what):
             def there():
-                engine.generate([others[-1][:1]], tokens=1)  # the connector looks after its blocks while the engine steps
+                engine.generate([others[-1][:1]], tokens=1)  # the connector checks its blocks while the engine steps
                 return indexer.where(prompt) == (gpu, cpu)
             try:
                 wait_until(there, SECONDS, what)

@@ -1,4 +1,4 @@
-"""How fast vLLM answers without a connector, on Mooncake's wheel, on Sluice's, and with Sluice's own connector: the same engine, the
+"""The speed of vLLM's answers without a connector, on Mooncake's wheel, on Sluice's, and with Sluice's own connector: the same engine, the
 same prompts."""
 
 import os
@@ -16,12 +16,12 @@ SEGMENT_BYTES = 2 * GIB
 ROUNDS = 5                    # prompts of each length
 LENGTHS = (2000, 4000, 8000)
 BATCH, BATCH_LENGTH = 16, 1500
-SLOWEST = 4                   # requests of the first seconds, told with their time
+SLOWEST = 4                   # requests of the first seconds that are listed with their time
 FIRST_SECONDS, FIRST_LENGTH, FIRST_PROMPTS = 15, 500, 1500
 
 
 class MooncakeNode:
-    """Mooncake's own master. What makes its client fast is set as in tests/bench/peers."""
+    """Mooncake's own master. The settings that make its client fast are those of tests/bench/peers."""
 
     def __init__(self, run):
         self.target, self.libraries = run.mooncake_wheel()
@@ -39,7 +39,7 @@ class MooncakeNode:
         wait_until(self.listens, 30, "mooncake_master listens")
 
     def libraries_complete(self, run):
-        """Shared libraries that the wheel takes from the system are installed, by root."""
+        """Installs shared libraries that the wheel takes from the system, as root."""
         try:
             asked = peers.run(["ldd", *(os.path.join(self.package, name) for name in ("store.so", "mooncake_master"))],
                               env=run.variables(LD_LIBRARY_PATH=self.libraries))
@@ -78,7 +78,7 @@ class Speed:
     def side(self, title, make):
         def measured():
             if self.table not in self.run.tables:
-                self.run.stop()  # what the scenarios before shared: the measurement is alone
+                self.run.stop()  # stops what earlier scenarios shared: nothing else runs while this measures
                 self.run.tables.append(self.table)
             node = make()
             row, outcome = self.measure(node)
@@ -132,7 +132,7 @@ class Speed:
         return row, Outcome(hits, queried, f"{len(times)} requests in the first {FIRST_SECONDS} s, slowest {said}")
 
     def quiet(self, engine):
-        """All is stored, which no counter tells of both stores, and the engine's own cache is empty."""
+        """Waits until all is stored, which no counter shows for both stores, and clears the engine's own cache."""
         engine.worker.ask(60, do="rest", lasting_s=2)
         engine.reset()
 

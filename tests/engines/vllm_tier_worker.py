@@ -1,4 +1,4 @@
-"""Runs in an environment with vLLM: its TieringOffloadingManager with Sluice as secondary tier, told what to do in lines of JSON.
+"""Runs in an environment with vLLM: its TieringOffloadingManager with Sluice as secondary tier, controlled by lines of JSON.
 
 vLLM's worker side of this spec refuses CPUs, so the bytes of chunks are written into the primary tier's memory here; all else is
 vLLM's. Arguments: {"tier": options of the tier, "chunks": of the primary tier}."""
@@ -52,7 +52,7 @@ class Worker:
         return context
 
     def timed(self, call, *arguments):
-        """The scheduler is in it: nothing may wait."""
+        """Measures a call: it runs in the scheduler, so it must not wait."""
         began = time.monotonic()
         answer = call(*arguments)
         self.longest = max(self.longest, time.monotonic() - began)
@@ -63,7 +63,7 @@ class Worker:
         time.sleep(STEP_SECONDS)
 
     def settle(self):
-        """Until no transfer is under way."""
+        """Waits until no transfer is under way."""
         end_s = time.monotonic() + WAIT_SECONDS
         while self.manager._jobs:
             self.timed(self.manager._process_finished_jobs)
@@ -72,7 +72,7 @@ class Worker:
                 raise RuntimeError(f"transfers are under way after {WAIT_SECONDS} s")
 
     def store(self, seed, count):
-        """Into the primary tier, from where vLLM cascades it; then the primary tier forgets."""
+        """Writes into the primary tier, from where vLLM cascades it; then clears the primary tier."""
         context, keys = self.request(), keys_of(seed, count)
         prepared = self.timed(self.manager.prepare_store, keys, context)
         for key, chunk in zip(prepared.keys_to_store, prepared.store_spec.chunk_ids):
@@ -86,7 +86,7 @@ class Worker:
         return {"events": events}
 
     def load(self, seed, count):
-        """found: chunks up to the first miss; right: they have their bytes."""
+        """found: chunks up to the first miss; right: those with the right bytes."""
         context, keys, found, wrong, end_s = self.request(), keys_of(seed, count), 0, 0, time.monotonic() + WAIT_SECONDS
         while True:
             answers = [self.timed(self.manager.lookup, key, context) for key in keys]
@@ -116,13 +116,13 @@ class Worker:
         return {"rounds": rounds, "found": found, "wrong": wrong}
 
     def slowest(self):
-        """Seconds of the longest call since the last time asked."""
+        """Seconds of the longest call since the last question."""
         longest, self.longest = self.longest, 0.0
         return {"seconds": longest}
 
 
 def stop(worker):
-    worker.memory = None  # it lies in what is closed
+    worker.memory = None  # it points into memory that is closed
     worker.manager.shutdown()
     os._exit(0)
 

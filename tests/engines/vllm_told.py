@@ -1,5 +1,5 @@
-"""What a node tells of a real vLLM: of a request by the name that its client gave it, its ops as spans below the traceparent that came with
-it, a line a load in the log, engines in `sluicectl top`, and KV events (vllm_router.py)."""
+"""A node reports about a real vLLM: a request by the name that its client gave it, its ops as spans below the traceparent of the
+request, a log line a load, engines in `sluicectl top`, and KV events (vllm_router.py)."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PARENT = f"00-{TRACE}-{SPAN}-01"
 
 
 def ports_free():
-    """The first of two that are free: events, and missed ones."""
+    """Returns the first of two free ports: for events, and for missed ones."""
     while True:
         first = free_port()
         with socket.socket() as second:
@@ -66,7 +66,7 @@ class Told:
         return {span["context"]["span_id"].removeprefix("0x"): span for span in spans}
 
     def row(self, node):
-        """The engine's, of top."""
+        """The engine's row in top."""
         asked = node.ctl("top", "--view", "engines", "--once", "--json", "--interval", "100ms")
         check(asked.returncode == 0, f"top: {asked.stderr.strip()}")
         rows = json.loads(asked.stdout)["engines"]

@@ -1,6 +1,6 @@
-"""Runs in vLLM's environment: one engine with a tiny model, told what to do in lines of JSON.
+"""Runs in vLLM's environment: one engine with a tiny model, controlled by lines of JSON.
 
-Arguments: one JSON object; what it may hold is read in engine_make(). Commands: generate, first_seconds, reset, model.
+Arguments: one JSON object, whose fields are read in engine_make(). Commands: generate, first_seconds, reset, model.
 """
 
 import os
@@ -36,13 +36,13 @@ def model_make(kind, directory):
         sizes = {name: size for name, size in SIZES.items() if name != "head_dim"}
         model = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(
             **{**sizes, "tie_word_embeddings": True}, conv_bias=False, conv_L_cache=3, block_auto_adjust_ff_dim=False,
-            block_dim=SIZES["hidden_size"], conv_dim=SIZES["hidden_size"],  # vLLM asks for these
+            block_dim=SIZES["hidden_size"], conv_dim=SIZES["hidden_size"],  # vLLM requires these
             layer_types=["conv", "full_attention"] * 2))
     else:
         model = transformers.Gemma3ForCausalLM(transformers.Gemma3TextConfig(
             **{**SIZES, "tie_word_embeddings": True}, query_pre_attn_scalar=64, sliding_window=256,
             layer_types=["sliding_attention", "full_attention"] * 2))
-    # Larger weights than a fresh model's: else its logits are so flat that every prompt has the same answer.
+    # Larger weights than a fresh model's: otherwise its logits are so flat that every prompt has the same answer.
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if weights.dim() > 1:
@@ -52,7 +52,7 @@ def model_make(kind, directory):
 
 
 def tokenizer_make():
-    """A word for each token: servers cannot do without one."""
+    """A word for each token: servers need one."""
     import tokenizers
     import transformers
 
@@ -87,7 +87,7 @@ def engine_make(told):
 
 
 def stage_warm(worker):
-    """On CPUs vLLM makes the tensors that a stage gets from the one before only in a run that it leaves out with enforce_eager."""
+    """On CPUs vLLM creates the tensors that a stage gets from the one before only in a run that it skips with enforce_eager."""
     worker.model_runner.profile_run()
 
 
@@ -108,7 +108,7 @@ def sampling(token_count, transfer=None):
 
 
 def generate_named(engine, asked, names, traced):
-    """As servers ask: each request has the name that its client gave it, and the trace context that came with it."""
+    """As servers do: each request has the name that its client gave it, and its trace context."""
     order, outputs = {name: at for at, name in enumerate(names)}, []
     for name, (prompt, how) in zip(names, asked):
         engine.llm_engine.add_request(name, prompt, how, trace_headers={"traceparent": traced})
@@ -118,8 +118,8 @@ def generate_named(engine, asked, names, traced):
 
 
 def generate(engine, prompts, tokens=8, together=True, transfer=None, names=None, traced=None, **_):
-    """Answers with the tokens, the time to the first one of each prompt (s), and what the counters say of it. transfer: of each prompt
-    its kv_transfer_params or None; the answer has what the engine gives."""
+    """Answers with the tokens, the time to the first one of each prompt (s), and the counters. transfer: of each prompt its
+    kv_transfer_params or None; the answer has what the engine returns."""
     before, began = counters(engine), time.monotonic()
     asked = [({"prompt_token_ids": prompt}, sampling(tokens, told)) for prompt, told in zip(prompts, transfer or [None] * len(prompts))]
     outputs = []
@@ -136,7 +136,7 @@ def generate(engine, prompts, tokens=8, together=True, transfer=None, names=None
 
 
 def first_seconds(engine, prompts, lasting_s, tokens=1, **_):
-    """One prompt behind the other for so long: the time of each, and how far after the first one it began."""
+    """Runs one prompt after the other for this time. Answers with the time of each, and when it began after the first."""
     times, starts, first_s = [], [], time.monotonic()
     for prompt in prompts:
         began = time.monotonic()
@@ -149,13 +149,13 @@ def first_seconds(engine, prompts, lasting_s, tokens=1, **_):
 
 
 def rest(engine, lasting_s, **_):
-    """Nothing: what the engine stores behind its answers has so long."""
+    """Does nothing for this time, in which the engine stores what it stores after its answers."""
     time.sleep(lasting_s)
     return {}
 
 
 def reset(engine, **_):
-    """The engine forgets its own prefixes. Blocks that are still being stored are waited for."""
+    """Clears the engine's own prefix cache, after waiting for blocks that are still being stored."""
     end_s = time.monotonic() + RESET_SECONDS
     while not engine.reset_prefix_cache():
         if time.monotonic() > end_s:
@@ -168,7 +168,7 @@ COMMANDS = {"generate": generate, "first_seconds": first_seconds, "rest": rest, 
 
 
 def start(told):
-    # Its session has nothing but vLLM's processes; none stays when this one is told to end.
+    # Its session has only vLLM's processes; all of them end when this one is ended.
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     if "make" in told:
         model_make(told["make"], told["model"])

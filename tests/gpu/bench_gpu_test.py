@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`sluicectl bench gpu --json` on the GPU of this machine; skipped with its own words where there is none.
+"""`sluicectl bench gpu --json` on the GPU of this machine; skipped, with its own message, where there is none.
 
     bench_gpu_test.py [FOLDER OF A DRIVER THAT PLAYS A GPU]"""
 import json
@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 WAYS = ("copies", "batch", "staged", "mapped")
-TOTAL = 80 if len(sys.argv) == 1 else 20  # a processor that plays a GPU is slow
+TOTAL = 80 if len(sys.argv) == 1 else 20  # the CPU that plays a GPU is slow
 
 
 def bench(environment, *arguments):
@@ -43,7 +43,7 @@ def main():
             assert row["drains"] <= 1 and row["cap"] == 8
             assert row["chosen"] in WAYS and row["gb_per_s"] > 0 and row["limit_gb_per_s"] > 0
             assert row["digested_gb_per_s"] > 0
-            if row["direction"] == "in":  # the digest pass beside the load: of its time
+            if row["direction"] == "in":  # the digest pass together with the load, as a share of its time
                 assert abs(row["digest_cost"] - row["gb_per_s"] / row["digested_gb_per_s"]) < 1e-6
             assert row["ways"][row["chosen"]] > 0
         assert said["checked_bytes"] > 0 and len(said["crossover"]) == 108
@@ -58,12 +58,12 @@ def main():
             assert row["host"] == "pinned" and row["values"] == "layers" and row["cap"] == 2
             assert row["ways"]["copies"] == row["ways"]["staged"] == 0 and row["ways"]["batch"] > 0
         kept = [name for name in os.listdir(folder + "/run/cache") if name.startswith("crossover-")]
-        assert len(kept) == 2, kept  # the number of multiprocessors is of the name
+        assert len(kept) == 2, kept  # the name contains the number of multiprocessors
         done = bench(environment, "--json", "--total", "8MiB", "--seconds", "0.000001")
         assert json.loads(done.stdout)["rows"] == [] and json.loads(done.stdout)["rows_late"] == 12, done.stdout
         for wrong in (("--sizes", "4KiB,"), ("--counts", "7"), ("--ways", "fast"), ("--values", ""), ("--host", "disk")):
             assert bench(environment, *wrong).returncode != 0, wrong
-        done = bench(environment, "--total", "8MiB")  # the table, with the figures that were kept
+        done = bench(environment, "--total", "8MiB")  # the table, with the figures that were saved
         assert done.returncode == 0 and "CHOSEN" in done.stdout and "crossover out" in done.stdout, done.stdout
         print(done.stdout)
 

@@ -1,11 +1,11 @@
-# The check-up of a machine with a GPU (tests/gpu/checkup): itself with made-up steps, all of it on the driver that plays a GPU, and
-# its archive, unpacked elsewhere. The programs of the last two want the kernels, as gpu.cmake says.
+# The check-up of a machine with a GPU (tests/gpu/checkup): itself with made-up steps, all of it on the driver that plays a GPU, and its
+# archive, unpacked elsewhere. The programs of the last two need the kernels, as gpu.cmake says.
 add_custom_target(checkup_programs DEPENDS sluice-registrar sluice-keyer sluice-swapper sluice-transporter sluice-tierer sluice-coordinator sluice-supervise
     sluicectl sluice gpu_test engine_probe engine_speed parts_probe fake_cuda)
 if(TARGET mooncake_store)
     add_dependencies(checkup_programs sluice_python mooncake_store)
 endif()
-if(NOT SL_SANITIZE) # it runs none of our programs
+if(NOT SL_SANITIZE) # it runs no program of this tree
     sl_node_test(checkup_test LABEL gpu SCRIPT gpu/checkup_test.py TIMEOUT 600)
 endif()
 if(SL_CUDA AND Python3_FOUND)

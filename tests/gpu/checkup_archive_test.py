@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check-up's archive: made from what was built, unpacked elsewhere, run there on the driver that plays a GPU."""
+"""The check-up's archive: made from the build, unpacked elsewhere, and run there on the driver that plays a GPU."""
 import json
 import os
 import re
@@ -36,7 +36,7 @@ class Archive(unittest.TestCase):
                 self.assertEqual([(step["name"], step["status"]) for step in json.load(said)["steps"]], [(name, "fine") for name in STEPS])
 
     def only_its_own_libraries(self, top):
-        """All but glibc comes out of the archive."""
+        """All libraries except glibc are loaded from the archive."""
         libraries = os.path.join(top, "build", "release", "lib")
         for folder in ("bin", "tests", "python/sluice", "python/mooncake"):
             folder = os.path.join(top, "build", "release", folder)

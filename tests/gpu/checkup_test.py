@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The check-up itself, with made-up steps: what hangs, fails, is missing or falls short is shown as such, and costs no other step."""
+"""The check-up itself, with made-up steps: a step that hangs, fails, is missing or falls short is reported as such, and costs no other
+step."""
 import contextlib
 import io
 import json
@@ -189,7 +190,7 @@ class Expectations(unittest.TestCase):
 
 class Reports(unittest.TestCase):
     def run_all(self, played, *made):
-        """(checkup.json, checkup.txt) after these steps; what is printed meanwhile is kept away."""
+        """(checkup.json, checkup.txt) after these steps; captures what is printed meanwhile."""
         with tempfile.TemporaryDirectory() as folder:
             told = Report(folder, played)
             told.wanted = WANTED
@@ -341,7 +342,7 @@ class Made(unittest.TestCase):
 
     def test_a_run_without_a_gpu_is_not_fine(self):
         with tempfile.TemporaryDirectory() as folder:
-            os.symlink("/dev/null", os.path.join(folder, "libcuda.so.1"))  # a driver that cannot be loaded, whatever the machine has
+            os.symlink("/dev/null", os.path.join(folder, "libcuda.so.1"))  # a driver that cannot be loaded, on any machine
             done = subprocess.run([os.path.join(HERE, "checkup"), "--run", "--out", folder, "device", "registration", "given-back"],
                                   env=dict(os.environ, LD_LIBRARY_PATH=folder), capture_output=True, text=True, check=False)
             with open(os.path.join(folder, "checkup.json"), encoding="utf-8") as file:

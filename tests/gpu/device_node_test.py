@@ -21,7 +21,7 @@ def swapper(node, rank=0):
 
 
 def gpus():
-    """How many the driver has, up to four, as a power of two; in a process of its own."""
+    """The number of the driver's devices, up to four, as a power of two; in a process of its own."""
     code = ("import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); count = ctypes.c_int(0)\n"
             "print(count.value if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0)")
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False).stdout.strip()
@@ -58,7 +58,7 @@ class Device(unittest.TestCase):
             self.assertEqual(counters["parts_in"], 80)
 
     def test_one_process_a_rank_each_on_its_gpu(self):
-        """What half of the ranks wrote all of them read: memory of an allocation's middle, runs of heads, whole checks of loads."""
+        """All ranks read what half of the ranks wrote: memory in the middle of an allocation, runs of heads, full checks of loads."""
         ranks = 4 if PLAYED else gpus()
         if ranks == 0:
             self.skipTest("no driver with a GPU here")
@@ -80,7 +80,7 @@ class Device(unittest.TestCase):
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_older_drivers_and_gpus_get_what_they_take(self):
-        # Driver (CUDA), architecture, what the swapper says of its kernels, its health.
+        # Driver (CUDA), architecture, the swapper's report about its kernels, its health.
         for number, capability, kernels, health in (
                 (13000, 90, r", kernels by (nvcc|ptxas|PTX) [\d.]+", "ready"),
                 (12000, 90, r"driver 12\.0.*, kernels by (ptxas 1[12]\.\d sm_90|PTX 7\.0)$", "ready"),
@@ -118,7 +118,7 @@ class Device(unittest.TestCase):
             self.assertEqual(probe.returncode, 1)
             probe = subprocess.run([os.path.join(BIN, "..", "tests", "engine_probe"), node.instance, node.directory + "/run", node.shm, "sluice"],
                                    env=other, capture_output=True, text=True, timeout=120, check=False)
-            self.assertEqual(probe.stdout, "memory of the engine's GPU: \n")  # it can see that before it maps
+            self.assertEqual(probe.stdout, "memory of the engine's GPU: \n")  # it can check that before it maps
 
     @unittest.skipUnless(PLAYED, "no driver that plays a GPU, or no kernels")
     def test_system_that_is_not_ready_is_waited_for_and_the_host_not_taken(self):

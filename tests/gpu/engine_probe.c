@@ -3,12 +3,12 @@
  *
  *   engine_probe INSTANCE RUNTIME_DIR SHM_DIR ipc|sluice|allocated|segments|event [SECONDS]
  *
- * ipc: the engine makes the pool, its IPC handle goes to the node. sluice: the node makes it, the
- * engine maps its descriptor. Two are registered by their addresses. allocated: a part of an
- * allocation, as torch's caching allocator gives. segments: addresses of many handles that nobody
- * may trace this process for, as its expandable segments are. event: as ipc, and the engine's
- * stream is still at work when ops start: they come after its event. SECONDS: patience, 30. Prints
- * "ok BYTES". device_node_test.py runs it. */
+ * ipc: the engine makes the pool and sends its IPC handle to the node. sluice: the node makes
+ * it, the engine maps its descriptor. Two modes register the pool by its addresses. allocated: a
+ * part of an allocation, as torch's caching allocator returns. segments: addresses of many
+ * handles, as of torch's expandable segments, in a process that must not be traced for them.
+ * event: as ipc, and the engine's stream is still running when ops start: they wait for its
+ * event. SECONDS: time limit, 30. Prints "ok BYTES". device_node_test.py runs it. */
 #include "client/include/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"
@@ -39,7 +39,7 @@ static void must(bool right, const char *what)
     }
 }
 
-/* All of the pool, through pinned memory. */
+/* Copies all of the pool, through pinned memory. */
 static void pool_copy(struct cuda_device *cuda, sl_cu_ptr pool, unsigned char *bytes, bool to_host)
 {
     struct cuda_slot *slot = &cuda->slots[0];
@@ -72,7 +72,7 @@ static void event_make(struct cuda_device *cuda)
     memcpy(behind.handle, handle.bytes, sizeof(behind.handle));
 }
 
-/* The stream will write one piece of a block; the event is behind that. */
+/* Queues a write of one piece of a block on the stream, and records the event after it. */
 static void stream_writes(struct cuda_device *cuda, sl_cu_ptr pool, uint32_t block, int byte)
 {
     sl_cu_stream stream = cuda->slots[0].stream;
@@ -81,7 +81,7 @@ static void stream_writes(struct cuda_device *cuda, sl_cu_ptr pool, uint32_t blo
          "work of the stream");
 }
 
-/* A played GPU works when somebody waits for it: the op has been on its way for long. */
+/* A played GPU works when a caller waits for it; by then the op has been under way for long. */
 static void stream_ends(struct cuda_device *cuda, const char *mode)
 {
     if (strcmp(mode, "event") == 0) {
@@ -91,7 +91,7 @@ static void stream_ends(struct cuda_device *cuda, const char *mode)
     }
 }
 
-/* An event that is none fails the op, which names it. */
+/* A handle that is no event fails the op, and the error names it. */
 static void foreign_event(struct sl_engine *engine, struct sl_op_request request)
 {
     static const struct sl_op_event none = {.handle = {0xab, 0xcd}};
@@ -115,8 +115,8 @@ static void foreign_event(struct sl_engine *engine, struct sl_op_request request
     sl_op_release(&op);
 }
 
-/* False: not all yet, since the swapper has not said hello to the registrar so soon after a start.
- */
+/* Returns false if not all blocks are done: shortly after a start the swapper has not yet sent
+ * HELLO. */
 static bool op_end(struct sl_op *op, const char *what)
 {
     struct sl_op_result result;
@@ -134,10 +134,10 @@ static bool op_end(struct sl_op *op, const char *what)
     return !again;
 }
 
-/* Memory of the engine's own, registered by addresses. */
+/* Memory of the engine, registered by addresses. */
 struct own {
     sl_cu_ptr base; /* of the allocation, or of the reserved addresses */
-    size_t unit;    /* of handles; 0: it is one allocation */
+    size_t unit;    /* bytes a handle; 0: it is one allocation */
     uint32_t handle_count;
     sl_cu_handle handles[HANDLES_MAX];
 };
@@ -163,7 +163,7 @@ static void segments_open(struct cuda_device *cuda, struct own *own)
              "a handle");
     }
     must(driver->address_access(own->base, length, &access, 1) == 0, "access");
-    must(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "nobody may trace this process");
+    must(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0, "no process may trace this one");
 }
 
 static sl_cu_ptr own_open(struct cuda_device *cuda, struct own *own, bool segments)
@@ -181,7 +181,7 @@ static void own_close(struct cuda_device *cuda, const struct own *own)
     struct sl_driver *driver = &cuda->driver;
     bool fine = true;
     if (own->unit == 0) {
-        must(driver->memory_free(own->base) == 0, "memory given back");
+        must(driver->memory_free(own->base) == 0, "memory released");
         return;
     }
     for (uint32_t i = 0; i < own->handle_count; i++) {
@@ -189,7 +189,7 @@ static void own_close(struct cuda_device *cuda, const struct own *own)
                driver->physical_free(own->handles[i]) == 0;
     }
     fine = fine && driver->address_free(own->base, own->handle_count * own->unit) == 0;
-    must(fine, "memory given back");
+    must(fine, "memory released");
 }
 
 int main(int argc, char **argv)
@@ -234,7 +234,7 @@ int main(int argc, char **argv)
     } else {
         must(sl_pool_acquire(client, &key, POOL_BYTES, PATIENCE_NS, &pool, &why) == SL_OK, "pool");
         sl_pool_memory_get(pool, &told);
-        must(told.kind == SL_POOL_MEMORY_CUDA_FD, "memory behind a descriptor");
+        must(told.kind == SL_POOL_MEMORY_CUDA_FD, "memory of a descriptor");
         must(memcmp(told.gpu, device->gpu, sizeof(told.gpu)) == 0, "memory of the engine's GPU");
         struct sl_memory_handle handle = {
             .kind = SL_MEMORY_CUDA_FD, .pid = told.pid, .fd = told.fd};
@@ -271,7 +271,7 @@ int main(int argc, char **argv)
     struct sl_engine *engine = NULL;
     must(sl_engine_register(client, &options, PATIENCE_NS, &engine, &why) == SL_OK, "engine");
     (void)fprintf(stderr, "%s: %s\n", mode, sl_engine_memory_kind(engine, 0, 0));
-    /* Two letters tell the runs on one node apart. */
+    /* Two letters distinguish the runs on one node. */
     uint32_t run = (uint32_t)mode[0] * 256 + (uint32_t)mode[1];
     uint32_t tokens[STORED * BLOCK_TOKENS], out[STORED], in[STORED];
     for (uint32_t i = 0; i < STORED * BLOCK_TOKENS; i++) {
@@ -307,10 +307,10 @@ int main(int argc, char **argv)
         stored = op_end(op, "stored");
     }
     must(stored, "stored in time");
-    pool_copy(cuda, memory, back, false); /* the wiped one */
+    pool_copy(cuda, memory, back, false); /* the wiped pool */
     request.device_blocks = in;
     if (ordered) {
-        stream_writes(cuda, memory, in[0], 0x44); /* the load is not overwritten by it */
+        stream_writes(cuda, memory, in[0], 0x44); /* must not overwrite the load */
     }
     must(sl_load_start(engine, &request, &op, &why) == SL_OK, "load");
     stream_ends(cuda, mode);

@@ -1,11 +1,13 @@
-/* tests/gpu/engine_speed.c - an engine with its pool on a GPU stores and loads through a node, for
- * a time: how fast, how long the worst op took, how many failed, and whether the bytes are right.
+/* tests/gpu/engine_speed.c - an engine with its pool on a GPU stores and loads through a node
+ * for a given time. Measures the speed, the longest op and the number of failed ops, and checks
+ * the bytes.
  *
  *   engine_speed INSTANCE RUNTIME_DIR SHM_DIR PIECE_BYTES LAYERS BLOCKS SECONDS whole|layers
  *
- * Half of the blocks are stored under new keys in each round, and loaded into the other half. Says
- * "running" after the first round, and at the end one line of JSON. An op may fail, as when its
- * swapper is killed, and is asked for again; bytes that are wrong end it. tests/gpu/checking. */
+ * In each round, half of the blocks are stored under new keys and loaded into the other half.
+ * Prints "running" after the first round, and one line of JSON at the end. An op that fails, as
+ * when its swapper is killed, is repeated; wrong bytes end the program. Used by
+ * tests/gpu/checking. */
 #include "client/include/sluice.h"
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"
@@ -19,14 +21,14 @@
 #define PATIENCE_NS       (10 * SL_NS_PER_S)
 #define LAYERS_MAX        256u
 #define BLOCKS_MAX        65536u
-#define CHECKED_BYTES_MAX (64 * SL_MIB) /* of a pool whose bytes are compared in each round */
+#define CHECKED_BYTES_MAX (64 * SL_MIB) /* bytes of a pool that are compared in each round */
 
-struct side { /* stores or loads */
+struct side { /* counts of stores, or of loads */
     uint64_t ops, failed, bytes, busy_ns, worst_ns, first_layer_ns;
 };
 struct speed {
     uint64_t piece_bytes, pool_bytes;
-    uint32_t layers, blocks, half; /* half: of the blocks, stored and loaded at a time */
+    uint32_t layers, blocks, half; /* half: number of blocks stored and loaded at a time */
     bool by_layers;
     struct sl_client *client;
     struct sl_device *device;
@@ -72,7 +74,7 @@ static void copy(struct speed *speed, uint64_t at, unsigned char *bytes, uint64_
 
 /* ---- ops ---- */
 
-/* Whether it went well; its code is in *code. */
+/* Runs one op. Returns whether it succeeded; its code is in *code. */
 static bool op_run(struct speed *speed, bool storing, sl_err *code)
 {
     struct sl_op_request request = {.tokens = speed->tokens,
@@ -87,7 +89,7 @@ static bool op_run(struct speed *speed, bool storing, sl_err *code)
     uint64_t start_ns = sl_clock_monotonic_ns(), first_ns = 0;
     sl_err err = storing ? sl_store_start(speed->engine, &request, &op, &why)
                          : sl_load_start(speed->engine, &request, &op, &why);
-    if (err != SL_OK) { /* as while the node has lost its swapper */
+    if (err != SL_OK) { /* for example while the node has lost its swapper */
         *code = err;
         side->failed++;
         return false;
@@ -118,14 +120,14 @@ static bool op_run(struct speed *speed, bool storing, sl_err *code)
     return true;
 }
 
-/* Again until it goes well: what is asked for while a swapper restarts may fail. */
+/* Repeats the op until it succeeds; while a swapper restarts it may fail. */
 static void op_must(struct speed *speed, bool storing)
 {
     uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), 3 * PATIENCE_NS);
     sl_err code = SL_OK;
     while (!op_run(speed, storing, &code)) {
         (void)fprintf(stderr, "%s: %s\n", storing ? "store" : "load", sl_err_name(code));
-        must(sl_clock_monotonic_ns() < end_ns, "an op that goes well");
+        must(sl_clock_monotonic_ns() < end_ns, "an op that succeeds");
         (void)usleep(10000);
     }
 }
@@ -139,7 +141,7 @@ static void keys_new(struct speed *speed, uint32_t round)
     }
 }
 
-/* Blocks that were stored must be where they were loaded to. */
+/* Loaded blocks must equal the stored ones. */
 static void bytes_check(struct speed *speed)
 {
     copy(speed, 0, speed->back, speed->pool_bytes, true);
@@ -157,7 +159,7 @@ static void bytes_check(struct speed *speed)
     }
 }
 
-/* The blocks to load into hold something else before. */
+/* The blocks to load into hold other bytes before. */
 static void blocks_wipe(struct speed *speed)
 {
     for (uint32_t l = 0; l < speed->layers; l++) {
@@ -279,7 +281,7 @@ static void speed_close(struct speed *speed)
     free(speed->in);
 }
 
-/* ---- what is said ---- */
+/* ---- output ---- */
 
 static void side_print(const char *name, const struct side *side)
 {

@@ -1,5 +1,5 @@
-/* tests/gpu/gpu_test.c - the cuda back end on a GPU; says why it is skipped where there is none.
- * The same tests run on a driver that plays a GPU: SLUICE_TEST_DRIVER names its library. */
+/* tests/gpu/gpu_test.c - the cuda back end on a GPU; skipped with the reason where there is
+ * none. The same tests run on a driver that plays a GPU: SLUICE_TEST_DRIVER names its library. */
 #include "cuda/cuda_internal.h"
 #include "cuda/sl_gpu_bench.h"
 
@@ -17,7 +17,7 @@
 #define STAGING     SL_MIB
 #define ARENA_BYTES (64 * SL_MIB)
 
-static const char *program; /* this one */
+static const char *program; /* path of this program */
 
 static struct sl_device_options options_make(void)
 {
@@ -44,7 +44,7 @@ static unsigned char pattern(uint64_t at)
     return (unsigned char)(at * 131 + at / 4099 + (at >> 20));
 }
 
-/* Bytes to and from device memory, whatever lies under it; through pinned memory. */
+/* Copies bytes to and from device memory of any kind, through pinned memory. */
 static bool device_bytes(struct cuda_device *cuda, sl_cu_ptr at, unsigned char *bytes,
                          size_t length, bool to_host)
 {
@@ -68,7 +68,8 @@ static bool device_bytes(struct cuda_device *cuda, sl_cu_ptr at, unsigned char *
 static const struct {
     uint64_t piece_bytes, gap_bytes;
     bool cross_layer;
-    uint64_t fragment_bytes; /* cross_layer: the layers' runs take turns; 0: a piece is one */
+    uint64_t fragment_bytes; /* cross_layer: the runs of the layers alternate; 0: a piece is one
+                              * run */
 } shapes[] = {
     {4096, 0, false, 0},     {16384, 0, false, 0},  {65536, 0, false, 0},   {1000, 9, false, 0},
     {16387, 3, false, 0},    {8192, 0, true, 0},    {777, 16, true, 0},     {150000, 0, false, 0},
@@ -130,7 +131,7 @@ static void bed_open(struct bed *bed, size_t shape, bool pinned)
         ck_assert_msg(sl_device_work(bed->device, &more, &why) == SL_OK, "%s", why.text);
     }
     ck_assert_uint_eq(bed->device->stats.pinned_bytes, pinned ? ARENA_BYTES : 0);
-    /* Extents around the edge of two slices, ids in an order that jumps. */
+    /* Extents around the boundary of two slices, ids not in order. */
     uint64_t slot_bytes = sl_align_up(bed->value_bytes, 4096);
     bed->move_count = (uint32_t)SL_MIN((uint64_t)BLOCKS, ARENA_BYTES / slot_bytes - 1);
     for (uint32_t i = 0; i < bed->move_count; i++) {
@@ -181,8 +182,8 @@ static void piece_copy(const struct bed *bed, const struct sl_move *move, uint32
     }
 }
 
-/* The digests of the blocks are those of the values, by the kernel and by the processor; of all
- * layers, and of the last ones. */
+/* Digests of the blocks are those of the values, by the kernel and by the CPU; of all layers,
+ * and of the last ones. */
 static void blocks_digest(struct bed *bed, size_t shape)
 {
     enum sl_beside beside = bed->cuda->beside;
@@ -245,7 +246,7 @@ static void out_and_in(struct bed *bed, size_t shape)
                   "%s", why.text);
     ck_assert(device_bytes(bed->cuda, bed->pool, pool_now, bed->pool_bytes, true));
     ck_assert_msg(memcmp(pool_now, bed->pool_copy, bed->pool_bytes) == 0, "shape %zu", shape);
-    blocks_digest(bed, shape); /* what a load has brought */
+    blocks_digest(bed, shape); /* the result of a load */
     free(pool_now);
     free(piece);
 }
@@ -280,8 +281,8 @@ static unsigned char *segment_make(void)
     return bytes;
 }
 
-/* Where byte `at` of a block's value lies in the segment: all of K's block, then of V's every other
- * run. */
+/* Where byte `at` of a block's value is in the segment: all of K's block, then every other run
+ * of V's. */
 static uint64_t segment_place(uint64_t block, uint64_t at)
 {
     uint64_t piece = TENSOR_BYTES / TENSOR_BLOCKS, in_v = at - piece;
@@ -315,7 +316,7 @@ static int engine(int said, int heard)
         write(said, &ipc, sizeof(ipc)) != (ssize_t)sizeof(ipc) || read(heard, &word, 1) != 1) {
         return 1;
     }
-    /* What the other has written, and nothing else. */
+    /* Exactly what the other process has written. */
     for (uint64_t block = 0; block < TENSOR_BLOCKS; block++) {
         for (uint64_t at = 0; at < TENSOR_VALUE; at++) {
             bytes[segment_place(block, at)] ^= 0xff;
@@ -330,7 +331,7 @@ static int engine(int said, int heard)
     return right ? 0 : 2;
 }
 
-/* What lies in the blocks, as the GPU digests it, is what the values have. */
+/* The GPU's digests of the blocks are those of the values. */
 static void engine_blocks_check(struct sl_device *device, const struct sl_move *moves)
 {
     struct sl_error why = {0};
@@ -498,7 +499,7 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "engine") == 0) {
         return engine(atoi(argv[2]), atoi(argv[3]));
     }
-    /* In a process of its own: a context does not outlive a fork. */
+    /* In a process of its own: a context does not survive a fork. */
     pid_t child = fork();
     if (child == 0) {
         sl_err err = sl_device_open(&options, &device, &why);
@@ -512,7 +513,7 @@ int main(int argc, char **argv)
         return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     }
     Suite *suite = suite_create("gpu");
-    /* The check-up runs the moves alone (CK_RUN_CASE), of the first so many shapes. */
+    /* The check-up runs only the moves (CK_RUN_CASE), of this many first shapes. */
     const char *few = getenv("SLUICE_TEST_SHAPES");
     int count = few == NULL ? (int)SL_COUNT(shapes) : SL_MIN(atoi(few), (int)SL_COUNT(shapes));
     TCase *ways = tcase_create("ways");
@@ -527,7 +528,7 @@ int main(int argc, char **argv)
     tcase_add_test(cases, the_benchmark_compares_what_it_moves);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
-    /* In one process its context is made once: under a tool each one costs a second. */
+    /* In one process the context is created once: under a tool each one costs a second. */
     if (srunner_fork_status(runner) == CK_NOFORK &&
         sl_device_open(&options, &device, &why) != SL_OK) {
         fprintf(stderr, "%s\n", why.text);

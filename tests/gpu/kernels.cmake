@@ -9,7 +9,7 @@ else()
 endif()
 set_tests_properties(gpu/kernels_code PROPERTIES LABELS gpu TIMEOUT 300)
 
-# What a driver compiles, run on the processor: the kernels' PTX as C, against the bodies.
+# The PTX that a driver compiles, run on the CPU: translated to C, and compared with the kernels' bodies.
 if(SL_CUDA AND Python3_FOUND AND CHECK_FOUND)
     set(ptx_code ${CMAKE_CURRENT_BINARY_DIR}/kernels_ptx.c)
     add_custom_command(OUTPUT ${ptx_code}
@@ -17,5 +17,5 @@ if(SL_CUDA AND Python3_FOUND AND CHECK_FOUND)
         DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/gpu/ptx_to_c.py ${images} COMMENT "kernels_ptx.c" VERBATIM)
     sl_test(kernels_run LABEL gpu SOURCES gpu/kernels_run.c ${ptx_code} LIBS sluice_device TIMEOUT 300)
     set_source_files_properties(${ptx_code} PROPERTIES COMPILE_OPTIONS
-        "-w;-fno-strict-aliasing") # a register holds what an instruction takes it for
+        "-w;-fno-strict-aliasing") # a register has the type that each instruction uses
 endif()

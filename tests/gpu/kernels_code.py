@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Looks into the images of the kernels, and whether the program carries them.
+"""Checks the images of the kernels, and that the program contains them.
 
     kernels_code.py PROGRAM IMAGE...
 
-An image is a fat binary of nvcc, machine code of ptxas (cubin) or PTX. In all machine code gather and scatter must
-load and store 16 bytes at a time, and the digest must load so. Each image must be what its drivers take: a fat binary
-any driver from 580 on, machine code and PTX those from 525 on. So one image of ELF ABI 7 at most is there for each
-architecture that such a driver knows, or PTX of ISA 7 at most; a line says what is missing and why.
+An image is a fat binary of nvcc, machine code of ptxas (cubin) or PTX. In all machine code gather and scatter must load and store
+16 bytes at a time, and the digest must load 16 bytes at a time. Each image must be accepted by its drivers: a fat binary by any
+driver from 580 on, machine code and PTX by those from 525 on. So each architecture that such a driver knows has one image of ELF
+ABI 7 at most, or PTX of ISA 7 at most; a line reports what is missing and why.
 
-The cubins lie uncompressed in images and program. Instructions of sm_80 to sm_120 have 16 bytes: bits 0..11 are the
-operation, bits 73..75 of a load or store its width. Where there is a cuobjdump its listing must agree."""
+The cubins are uncompressed in images and program. Instructions of sm_80 to sm_120 have 16 bytes: bits 0..11 are the operation, bits
+73..75 of a load or store its width. Where cuobjdump is installed, its listing must agree."""
 import re
 import shutil
 import struct
@@ -103,7 +103,7 @@ def code_errors(path, data):
 
 
 def image_errors(path, data, old):
-    """What is wrong with one image; adds to `old` what drivers below 580 have of it."""
+    """Returns the errors of one image; adds to `old` what drivers below 580 have of it."""
     found, errors = code_errors(path, data)
     architectures = {architecture for architecture, _ in found}
     if data.startswith(MAGIC_FATBIN):

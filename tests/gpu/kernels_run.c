@@ -1,7 +1,7 @@
-/* tests/gpu/kernels_run.c - the kernels' PTX, translated to C by ptx_to_c.py, against the bodies
- * that the C compiler made of the same sources: what a driver is given computes what the tests
- * without a GPU have checked. One lane after the other; the four of a chunk as threads, which
- * exchange. */
+/* tests/gpu/kernels_run.c - the kernels' PTX, translated to C by ptx_to_c.py, compared with the
+ * bodies that the C compiler made from the same sources: a driver gets code that computes what
+ * the tests without a GPU have checked. One lane runs after the other; the four of a chunk are
+ * threads, which exchange values. */
 #include "cuda/sl_kernels.h"
 #include "cuda/sl_plan.h"
 #include "tests/gpu/ptx_lane.h"
@@ -104,7 +104,7 @@ static void bed_close(struct bed *bed)
     free(bed->values_copy);
 }
 
-/* A grid of so many blocks, one lane after the other. */
+/* Runs a grid with this number of blocks, one lane after the other. */
 static void run(ptx_kernel_fn kernel, const void *param, uint32_t blocks, uint32_t threads)
 {
     struct lane lane = {.ntid = threads, .nctaid = blocks};
@@ -128,7 +128,7 @@ static void *mate_run(void *context)
     return NULL;
 }
 
-/* Four lanes at a time. */
+/* Runs four lanes at a time. */
 static void run_mates(ptx_kernel_fn kernel, const void *param, uint32_t blocks, uint32_t threads)
 {
     struct mates mates;
@@ -153,7 +153,7 @@ static void run_mates(ptx_kernel_fn kernel, const void *param, uint32_t blocks, 
 }
 
 static const struct {
-    uint32_t blocks, threads; /* the last: not whole warps, as the bodies allow */
+    uint32_t blocks, threads; /* the last one: not whole warps, which the bodies allow */
 } grids[] = {{1, SL_KERNEL_THREADS}, {3, SL_KERNEL_THREADS}, {1, 44}};
 
 START_TEST(gather_and_scatter_move_what_the_bodies_move)
@@ -193,7 +193,7 @@ static uint64_t chunk_hash(const struct sl_hash_chunk *chunk)
     return sl_hash_chunk_finish(chunk->length_bytes, sum);
 }
 
-/* Of the blocks where they lie: the reference gathers and hashes the value as one run. */
+/* Digests of blocks in place: the reference gathers and hashes the value as one run. */
 static void runs_check(const struct ptx_kernels *kernels, struct bed *bed, size_t shape)
 {
     uint64_t chunks = (bed->swap.value_bytes + SL_HASH_CHUNK_BYTES - 1) / SL_HASH_CHUNK_BYTES;
@@ -201,7 +201,7 @@ static void runs_check(const struct ptx_kernels *kernels, struct bed *bed, size_
     unsigned char tails[BLOCKS * SL_HASH_TAIL_BYTES];
     sl_gather_body(&bed->swap, 0, 1);
     memcpy(bed->values_copy, bed->values, bed->values_bytes);
-    for (uint64_t first = 0; first < chunks; first++) { /* also those from a later one on */
+    for (uint64_t first = 0; first < chunks; first++) { /* also from a later chunk on */
         struct sl_hash_job job = {.swap = bed->swap,
                                   .value_chunks = chunks - first,
                                   .first_chunk = first,
@@ -251,7 +251,7 @@ START_TEST(hashes_are_those_of_the_bodies)
                 (bed.swap.value_bytes + SL_HASH_CHUNK_BYTES - 1) / SL_HASH_CHUNK_BYTES;
             hashes_check(&ptx_kernels[k], &job, shape);
             if (shapes[shape].piece_bytes % SL_HASH_CHUNK_BYTES == 0 &&
-                shapes[shape].fragment_bytes == 0) { /* where they lie */
+                shapes[shape].fragment_bytes == 0) { /* in place */
                 job.swap.values = NULL;
                 hashes_check(&ptx_kernels[k], &job, shape);
             }
@@ -261,7 +261,7 @@ START_TEST(hashes_are_those_of_the_bodies)
     }
 END_TEST
 
-/* Every length up to where the long form begins, then around stripes and blocks of it. */
+/* Every length up to the start of the long form, then around its stripes and blocks. */
 START_TEST(hashes_of_every_length_are_those_of_the_bodies)
     {
         unsigned char *memory = aligned_alloc(64, SL_HASH_CHUNK_BYTES + 64);

@@ -1,7 +1,7 @@
-/* tests/gpu/nic_test.c - device memory and a NIC, both real: the NIC reads from and writes to what
- * the driver gives as a dmabuf, and the GPU finds the same bytes there. Skips where one of them is
- * not there or cannot, with the reason. With SLUICE_TEST_DRIVER both are played: the suite itself
- * is tested. */
+/* tests/gpu/nic_test.c - device memory and a NIC, both real: the NIC reads and writes what the
+ * driver exports as a dmabuf, and the GPU finds the same bytes there. Skipped, with the reason,
+ * where one of them is missing or does not support this. With SLUICE_TEST_DRIVER both are
+ * played, which tests the suite itself. */
 #include "cuda/sl_device.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -92,7 +92,7 @@ static bool memory_register(void)
     return can("NIC", told.code, &told);
 }
 
-/* What the GPU finds in its memory. */
+/* Checks the bytes as the GPU sees them. */
 static void digests_are(const unsigned char *bytes)
 {
     struct sl_error why = {0};
@@ -157,7 +157,7 @@ int main(void)
     tcase_add_test(cases, a_nic_reads_into_and_from_device_memory);
     suite_add_tcase(suite, cases);
     SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK); /* so that it can say why it skips */
+    srunner_set_fork_status(runner, CK_NOFORK); /* so that it can print why it skips */
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);

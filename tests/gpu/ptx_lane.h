@@ -1,5 +1,5 @@
-/* tests/gpu/ptx_lane.h - what the translation of a kernel's PTX (ptx_to_c.py) runs on: one lane of
- * a warp, and the exchange with its neighbours. */
+/* tests/gpu/ptx_lane.h - runtime of a kernel's PTX that ptx_to_c.py translated: one lane of a
+ * warp, and the exchange with its neighbours. */
 #ifndef SL_PTX_LANE_H
 #define SL_PTX_LANE_H
 
@@ -36,7 +36,8 @@ extern const unsigned ptx_kernel_count;
         }                          \
     } while (0)
 
-/* shfl.sync.bfly: the value of the lane whose number differs by `lanes`. All of the mask meet. */
+/* shfl.sync.bfly: the value of the lane whose number differs by `lanes`. All lanes of the mask
+ * meet here. */
 static inline uint32_t lanes_swap(struct lane *t, uint32_t value, uint32_t lanes, uint32_t clamp,
                                   uint32_t mask)
 {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Translates the kernels' PTX to C, so that what a driver compiles runs on a processor, too.
+"""Translates the kernels' PTX to C, so that the code that a driver compiles also runs on a CPU.
 
     ptx_to_c.py OUT.c IMAGE...
 
-An image is PTX, or a fat binary that has some; others are left out. OUT.c has the kernels of each as functions of one lane,
-and a table of all (kernels_run.c). Only what the kernels use is known: anything else ends this with its line. A function aborts
-on an access that a GPU would refuse as misaligned."""
+An image is PTX, or a fat binary that has some; others are left out. OUT.c has the kernels of each as functions of one lane, and a table of
+all (kernels_run.c). It knows only what the kernels use: at any other instruction it exits and prints the line. A function aborts on an
+access that a GPU would refuse as misaligned."""
 import re
 import struct
 import sys

@@ -1,5 +1,5 @@
-/* tests/gpu/swapper_played_test.c - a swapper on `cuda` and a driver that plays a GPU: an engine's
- * pool by its IPC handle, an arena that is pinned, and what a sticky error does. */
+/* tests/gpu/swapper_played_test.c - a swapper on `cuda` and a driver that plays a GPU: an
+ * engine's pool by its IPC handle, an arena that is pinned, and the effects of a sticky error. */
 #include "actors/swapper/swapper.h"
 #include "cuda/driver.h"
 #include "cuda/sl_device.h"
@@ -31,7 +31,7 @@ static struct sl_driver engine; /* the engine's own use of the driver */
 static struct fake_cuda *fake;
 static sl_cu_ptr pool;
 static struct sl_cu_ipc ipc;
-static int left_pinned, left_allocated; /* what a process leaves to its end */
+static int left_pinned, left_allocated; /* resources that a process holds until it exits */
 
 static void engine_start(void)
 {
@@ -156,7 +156,7 @@ static struct sl_msg copy_request(bool out)
     return msg;
 }
 
-/* What the registrar answers to ENGINE_GET; gives what the swapper makes of it. */
+/* Answers ENGINE_GET as the registrar does; returns the swapper's result. */
 static sl_err engine_answer(void)
 {
     struct sl_item_pool pools[1] = {{.name = sl_text_of("kv")}};
@@ -205,7 +205,7 @@ START_TEST(arena_is_pinned_also_when_there_is_always_something_to_copy)
         struct sl_msg reply, msg = copy_request(false);
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         ck_assert_int_eq(engine_answer(), SL_OK);
-        ck_assert_int_lt(fake->registrations, 2); /* one while the engine was asked for */
+        ck_assert_int_lt(fake->registrations, 2); /* one while the engine was looked up */
 
         for (uint32_t i = 0; i < 40; i++) { /* no tick between two messages */
             ck_assert(stepped_take(&bed, &reply, NULL));
@@ -254,7 +254,7 @@ END_TEST
 
 /* ---- what arrived is what was stored ---- */
 
-/* Stores all blocks, and asks for them with the digests that were answered. */
+/* Stores all blocks, and loads them with the digests of the answer. */
 static struct sl_msg stored(void)
 {
     struct sl_msg reply, msg = copy_request(true);
@@ -283,7 +283,7 @@ static struct sl_msg loaded(struct sl_msg *msg)
     return reply;
 }
 
-/* The value is another one by now. */
+/* Changes a byte of the value. */
 static void value_spoil(unsigned item, uint64_t at)
 {
     unsigned char *value = sl_arena_at(arena, items[item].offset_bytes, VALUE);
@@ -295,8 +295,8 @@ static uint64_t counted(const char *name)
     return sl_metric_get(bed.env.metrics, sl_metric_define(bed.env.metrics, name));
 }
 
-/* _i: how many values are others by now. Every part is digested on the device, by a kernel that
- * brings nothing but hashes back. */
+/* _i: number of values that were changed. Every part is digested on the device, by a kernel that
+ * returns only hashes. */
 START_TEST(loads_are_checked_on_the_gpu)
     {
         (void)stepped_run(&bed, 100);
@@ -342,7 +342,7 @@ START_TEST(loads_are_checked_by_the_processor)
     }
 END_TEST
 
-/* 16 parts of a size: a share of one in 32 comes to none of the first load, and one of two. */
+/* 16 parts of a size: a share of one in 32 checks none in the first load, and one in two loads. */
 START_TEST(without_kernels_a_share_is_checked)
     {
         (void)stepped_run(&bed, 100);
@@ -367,7 +367,7 @@ START_TEST(nothing_is_checked_when_it_is_off)
     }
 END_TEST
 
-/* A FENCE while blocks are digested: it is answered behind the COPY, and nothing is on its way. */
+/* A FENCE while blocks are digested is answered after the COPY, when no copy is under way. */
 START_TEST(a_fence_waits_for_a_check)
     {
         struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 77};
@@ -375,7 +375,7 @@ START_TEST(a_fence_waits_for_a_check)
         struct sl_msg msg = stored();
         uint64_t kernels = counted("kernels");
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        fake->event_queries = 1000000; /* no slice is over by itself */
+        fake->event_queries = 1000000; /* no slice ends by itself */
         for (int n = 0; n < 100 && counted("kernels") < kernels + 2; n++) { /* scatter, digest */
             (void)stepped_run(&bed, 1);
         }
@@ -393,7 +393,7 @@ END_TEST
 #define MANY (3 * SL_DEVICE_SLICE_MOVES_MAX - 100) /* three slices */
 static struct sl_item_piece many[MANY];
 
-/* The same blocks again and again, to where they were. */
+/* The same blocks repeatedly, to where they were. */
 static struct sl_msg long_copy(void)
 {
     struct sl_msg msg = copy_request(true);
@@ -410,7 +410,7 @@ START_TEST(slices_follow_each_other_without_a_pause)
         struct sl_msg reply, msg = long_copy();
         (void)stepped_run(&bed, 100);
         fake->dry = 0;
-        fake->event_queries = 20; /* it takes longer than a look or two */
+        fake->event_queries = 20; /* it takes longer than one or two queries */
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         ck_assert_int_eq(engine_answer(), SL_OK);
@@ -430,7 +430,7 @@ START_TEST(slices_follow_each_other_without_a_pause)
     }
 END_TEST
 
-/* A fence with claims, one of the op, one of a sender who starts anew. */
+/* A fence with claims, one of the op, one of a sender that has restarted. */
 START_TEST(fence_is_answered_when_nothing_is_on_its_way)
     {
         struct sl_msg reply, msg = long_copy();
@@ -455,11 +455,11 @@ START_TEST(fence_is_answered_when_nothing_is_on_its_way)
             ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
             ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
             const unsigned char *done = reply.body.copy_reply.done.at;
-            ck_assert_uint_eq(done[127], 0xff); /* its slice, and nothing behind it */
+            ck_assert_uint_eq(done[127], 0xff); /* its slice, and none after it */
             ck_assert_uint_eq(done[128], 0);
             ck_assert(stepped_take(&bed, &reply, NULL));
         }
-        ck_assert_uint_eq(fake->dry, _i == 0); /* the next slice had to begin anew */
+        ck_assert_uint_eq(fake->dry, _i == 0); /* the next slice had to start again */
         ck_assert(_i == 0 || fake->undone == 0);
         ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -477,13 +477,13 @@ START_TEST(sticky_error_of_a_copy_ends_the_swapper)
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         ck_assert_int_eq(engine_answer(), SL_ERR_DEVICE);
 
-        ck_assert(stepped_take(&bed, &reply, NULL)); /* its COPY is answered all the same */
+        ck_assert(stepped_take(&bed, &reply, NULL)); /* its COPY is still answered */
         ck_assert_int_eq(reply.code, SL_ERR_DEVICE);
         ck_assert_ptr_nonnull(strstr(reply.text.at, "CUDA_ERROR_ILLEGAL_ADDRESS"));
     }
 END_TEST
 
-/* Of a fence and of a pool that is dropped: both answers say that nothing writes any more. */
+/* For a fence and for a pool that is dropped: both answers promise that no device write follows. */
 START_TEST(nothing_is_called_over_when_the_device_is_lost)
     {
         struct sl_msg reply, msg = long_copy();
@@ -517,15 +517,16 @@ START_TEST(gpu_that_hangs_ends_the_swapper_with_a_reason)
         struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = 77};
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &fence), SL_ERR_DEVICE);
 
-        ck_assert(!stepped_take(&bed, &reply, NULL)); /* nothing says that its memory is free */
+        ck_assert(!stepped_take(&bed, &reply, NULL)); /* no answer says that its memory is free */
         left_pinned = fake->registrations;
         ck_assert_int_gt(left_pinned, 0);
-        fake->stuck = SL_CU_LAUNCH_FAILED; /* the process ends, and with it what was on its way */
-        left_allocated = 1 + 3 * 2;        /* a layer table, slots: what the GPU may use stays */
+        fake->stuck = SL_CU_LAUNCH_FAILED; /* the process exits, and with it the copies under way */
+        left_allocated = 1 + 3 * 2;        /* a layer table, slots: memory that the GPU may use
+                                            * stays */
     }
 END_TEST
 
-/* Slices are on their way, and what finds that is not a wait for them. */
+/* Slices are under way, and the error is not found by a wait for them. */
 START_TEST(gpu_that_hangs_under_a_new_pool_ends_no_copy)
     {
         struct sl_msg reply, msg = long_copy(), make = {.type = SL_MSG_POOL_MAKE};
@@ -547,8 +548,9 @@ START_TEST(gpu_that_hangs_under_a_new_pool_ends_no_copy)
         }
         left_pinned = fake->registrations;
         fake->hangs = false;
-        fake->stuck = SL_CU_LAUNCH_FAILED; /* the process ends, and with it what was on its way */
-        left_allocated = 1 + 3 * 2;        /* a layer table, slots: what the GPU may use stays */
+        fake->stuck = SL_CU_LAUNCH_FAILED; /* the process exits, and with it the copies under way */
+        left_allocated = 1 + 3 * 2;        /* a layer table, slots: memory that the GPU may use
+                                            * stays */
     }
 END_TEST
 
@@ -571,7 +573,7 @@ START_TEST(plain_error_ends_its_copy_alone)
     {
         struct sl_msg reply, msg = copy_request(true);
         (void)stepped_run(&bed, 100);
-        fake->fail_symbol = "fake_to_device"; /* the ids of the staged way */
+        fake->fail_symbol = "fake_to_device"; /* the ids of the staged path */
         fake->fail_code = SL_CU_INVALID_VALUE;
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
@@ -582,7 +584,7 @@ START_TEST(plain_error_ends_its_copy_alone)
 
         msg = copy_request(false);
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        ck_assert_int_eq(engine_answer(), SL_OK); /* it is asked for again */
+        ck_assert_int_eq(engine_answer(), SL_OK); /* it is looked up again */
         (void)stepped_run(&bed, 100);
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_OK);
@@ -606,7 +608,8 @@ START_TEST(pinning_that_fails_leaves_copies_working)
     }
 END_TEST
 
-/* The node was made anew: the loop turns between two slices, first of the old, then of the new. */
+/* The node was created again: the loop alternates between two slices, one of the old, one of the
+ * new. */
 START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
     {
         int fewest = 2, steps_down = 0;
@@ -632,8 +635,7 @@ START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
     }
 END_TEST
 
-/* Of one that could not be pinned nothing is left to be unpinned; hashes are made at a slice's end.
- */
+/* A slice that could not be pinned is not unpinned; hashes are computed at a slice's end. */
 START_TEST(an_arena_that_is_gone_is_there_until_slices_of_it_are_over)
     {
         struct sl_msg reply, msg = long_copy();
@@ -668,7 +670,7 @@ static sl_cu_stream stream;
 static sl_cu_event event;
 static struct sl_cu_ipc handle;
 
-/* The engine's stream will fill the pool; an event behind that is recorded. */
+/* Queues the engine's fill of the pool on its stream, and records an event after it. */
 static void engine_fills(void)
 {
     ck_assert_int_eq(engine.context_set(&engine), 0);
@@ -747,7 +749,7 @@ START_TEST(other_copies_do_not_wait_for_it)
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_uint_eq(reply.reply_to, plain);
         ck_assert_int_eq(reply.code, SL_OK);
-        /* Its deadline ends it; nothing was touched. */
+        /* Its deadline ends it; no block was touched. */
         stepped_pass(&bed, 3 * SL_NS_PER_S);
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -771,7 +773,7 @@ START_TEST(stale_and_foreign_events_are_named)
         ck_assert_int_eq(reply.code, SL_ERR_INVALID);
 
         msg = ordered_request(true);
-        msg.body.copy.event.length--; /* half a handle is not none */
+        msg.body.copy.event.length--; /* half a handle is an error, unlike none */
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         (void)stepped_run(&bed, 100);
         ck_assert(stepped_take(&bed, &reply, NULL));
@@ -791,7 +793,7 @@ START_TEST(stale_and_foreign_events_are_named)
         }
         ck_assert_ptr_nonnull(strstr(reply.text.at, name));
         ck_assert_ptr_nonnull(strstr(reply.text.at, "event"));
-        msg = copy_request(false); /* and the swapper goes on */
+        msg = copy_request(false); /* and the swapper continues to run */
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         (void)stepped_run(&bed, 100);
         ck_assert(stepped_take(&bed, &reply, NULL));
@@ -808,7 +810,8 @@ START_TEST(event_of_a_copy_in_the_queue_is_closed_at_the_end)
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         ck_assert_int_eq(engine_answer(), SL_OK);
         stepped_pass(&bed, 50 * SL_NS_PER_MS);
-        ck_assert_int_eq(fake->events, 4); /* two slots', the engine's, and that as it is opened */
+        ck_assert_int_eq(fake->events, 4); /* the two slots', the engine's, and that one as
+                                            * opened here */
         engine_leaves();
     }
 END_TEST

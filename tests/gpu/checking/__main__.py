@@ -1,4 +1,4 @@
-"""The check-up's entry: see tests/gpu/checkup."""
+"""The check-up's entry point: see tests/gpu/checkup."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ import steps
 from report import CODE_FAILED, CODE_FINE, Report, say
 from runner import Ended, Runner
 
-RUN_MINUTES = 8.75  # of the nine; what is left is for the report
+RUN_MINUTES = 8.75  # of the nine; the rest is for the report
 PLAYED_MINUTES = 8.0
 
 
@@ -26,7 +26,7 @@ def arguments(words):
     parser.add_argument("--minutes", type=float, help=f"in all, at most (default {RUN_MINUTES})")
     parser.add_argument("--no-build", action="store_true", help="--pack: take build/release as it is")
     parser.add_argument("--sanitizer", metavar="FOLDER", help="--pack: take compute-sanitizer along from this folder")
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="these steps alone")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="only these steps")
     given = parser.parse_args(words)
     names = [step.name for step in steps.all_steps("", given.played)]
     wrong = [name for name in given.steps if name not in names]
@@ -45,7 +45,7 @@ def run(given):
                 if not given.steps or step.name in given.steps:
                     runner.step(step)
         lines = told.lines()
-        say("\n".join(lines[lines.index("") + 1 + len(told.results):]))  # the steps were told one by one
+        say("\n".join(lines[lines.index("") + 1 + len(told.results):]))  # the steps were already printed one by one
         say(f"results: {os.path.join(told.folder, 'checkup.json')}, checkup.txt, checkup.log")
         return told.code()
     except Ended as signal_name:

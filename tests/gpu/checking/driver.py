@@ -1,4 +1,4 @@
-"""The CUDA driver by ctypes, as far as the check-up asks it by itself. Values are those of cuda.h."""
+"""The calls of the CUDA driver that the check-up itself makes, by ctypes. Values are those of cuda.h."""
 
 import ctypes
 
@@ -17,7 +17,7 @@ class DriverError(Exception):
 
 
 class Driver:
-    """The first device of this process; its primary context is current. Errors: DriverError, with what the driver says."""
+    """The first device of this process; its primary context is current. Raises DriverError with the driver's error."""
 
     def __init__(self, number=0):
         try:
@@ -62,7 +62,7 @@ class Driver:
         return text.value.decode(errors="replace")
 
     def attribute(self, name):
-        """The value, or None: this driver does not know it."""
+        """The value, or None if this driver does not know the attribute."""
         value = ctypes.c_int()
         try:
             self.call("cuDeviceGetAttribute", ctypes.byref(value), ATTRIBUTES[name], self.device)
@@ -71,7 +71,7 @@ class Driver:
         return value.value
 
     def memory(self):
-        """(free, total) bytes of the device, or None: the driver does not say."""
+        """(free, total) bytes of the device, or None if the driver does not report them."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         if not self.has("cuMemGetInfo_v2"):
             return None

@@ -1,7 +1,7 @@
-"""Compares measured rows with expectations.json, and says what falls short.
+"""Compares measured rows with expectations.json, and reports those that fall short.
 
 An expectation: name; of (a row's kind); where ({field: value, list of values, or {"from": a, "to": b}}); figure (a field; a dotted
-one goes into objects); least or most; beside (a field: least and most are shares of it; none: of 1); reason."""
+one is a path into objects); least or most; beside (a field: least and most are shares of it; none: of 1); reason."""
 
 import json
 import os
@@ -37,11 +37,11 @@ def fits(row, where):
 
 
 def compared(wanted, row):
-    """How the row does, or None: it has no such figure."""
+    """The row's figure compared with the expectation, or None if the row has no such figure."""
     value = field(row, wanted["figure"])
     beside = field(row, wanted["beside"]) if "beside" in wanted else 1
     if not value or not beside:
-        return None  # 0: what could not be used, or was not measured
+        return None  # 0: unusable, or not measured
     ratio = value / beside
     least, most = wanted.get("least"), wanted.get("most")
     return {"name": wanted["name"], "value": value, "beside": beside if "beside" in wanted else None, "ratio": round(ratio, 3),
@@ -50,7 +50,7 @@ def compared(wanted, row):
 
 
 def judged(wanted, results):
-    """(what was compared, names of expectations that nothing was measured for). Also marks the steps that fall short."""
+    """(comparisons, names of expectations for which nothing was measured). Also marks the steps that fall short."""
     found, unmeasured = [], []
     for one in wanted:
         seen = False

@@ -1,5 +1,5 @@
-"""What this machine is: driver, device, link, modes, memory. Prints one line of JSON; fails where there is no GPU, since a check-up
-of nothing is not fine."""
+"""Facts about this machine: driver, device, link, modes, memory. Prints one line of JSON; fails where there is no GPU, since a
+check-up without one must not pass."""
 
 import glob
 import json
@@ -14,8 +14,8 @@ from driver import ATTRIBUTES, COMPUTE_MODES, Driver, DriverError
 
 SMI_FIELDS = ("driver_version", "pcie.link.gen.max", "pcie.link.gen.current", "pcie.link.width.max", "pcie.link.width.current",
               "compute_mode", "mig.mode.current", "persistence_mode", "memory.used")
-LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # a lane of each generation, one way, coding taken off
-SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s, as sysfs says it
+LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # a lane of each generation, one way, without the coding overhead
+SPEEDS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s, as in sysfs
 
 
 def read(path):
@@ -34,18 +34,18 @@ def smi_asked(address, fields):
 
 
 def smi(address):
-    """{field: text} of nvidia-smi, {} where it is not here; without the fields that it does not know."""
+    """{field: text} of nvidia-smi, {} if it is not installed; without the fields that it does not know."""
     if shutil.which("nvidia-smi") is None:
         return {}
     found = {}
     try:
         found = smi_asked(address, SMI_FIELDS)
-        if found is None:  # one that an old nvidia-smi does not know spoils all
+        if found is None:  # one field that an old nvidia-smi does not know makes all of its output an error
             found = {}
             for field in SMI_FIELDS:
                 found.update(smi_asked(address, (field,)) or {})
     except subprocess.TimeoutExpired:
-        pass  # what it said until then
+        pass  # keeps what it printed until then
     return found
 
 
@@ -54,7 +54,7 @@ def number(text):
 
 
 def link(address, said):
-    """Generation and width, at most and now (an idle GPU goes down to the first generation), by sysfs or nvidia-smi."""
+    """Generation and width, highest and current (an idle GPU drops to the first generation), by sysfs or nvidia-smi."""
     folder = f"/sys/bus/pci/devices/{address}"
     found = {}
     for which in ("max", "current"):
@@ -78,7 +78,7 @@ def memory_gib(field):
 
 
 def pinned_pages():
-    """Pages that devices hold pinned, of all processes; None: the kernel does not count them."""
+    """Pages that devices hold pinned, of all processes; None if the kernel does not count them."""
     counts = dict(line.split() for line in (read("/proc/vmstat") or "").splitlines())
     names = ("nr_foll_pin_acquired", "nr_foll_pin_released")
     return int(counts[names[0]]) - int(counts[names[1]]) if all(name in counts for name in names) else None

@@ -1,10 +1,9 @@
-"""An engine on the GPU behind a real node (engine_speed). Prints one line of JSON; 77 and the reason where the node has no GPU.
+"""Runs engines on the GPU with a real node (engine_speed). Prints one line of JSON; exits with 77 and the reason where the node has no GPU.
 
     node_speed.py whole|layers|kill SECONDS PIECE_BYTES,LAYERS,BLOCKS...
 
-One engine after the other, each of the shape and for the time given. whole, layers: stores and loads all at once, and layer by
-layer. kill: the swapper is killed (-9) in the middle; ops may fail
-meanwhile, what is loaded must be right, and a new swapper must serve the rest."""
+One engine after the other, each of the shape and for the time given. whole, layers: stores and loads all at once, or layer by layer. kill:
+the swapper is killed (-9) in the middle; ops may fail until then, loaded bytes must be right, and a new swapper must serve the rest."""
 
 import glob
 import json
@@ -19,7 +18,7 @@ ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(ROOT, "tests", "node"))
 from node_support import BIN, Node, wait_until  # noqa: E402
 
-PIN_SECONDS = 20  # memory comes to a node beside its other work (populate_threads), and is pinned as it comes
+PIN_SECONDS = 20  # a node gets its memory in the background (populate_threads), and pins it as it arrives
 COUNTERS = ("copies", "copies_repeated", "pinned_bytes", "bounced_bytes", "dma_copies", "dma_batches", "kernels")
 
 
@@ -34,7 +33,7 @@ def reason_of(node):
 
 
 def figures_bring(node):
-    """What `bench gpu` measured before, where this node looks for it: it measures nothing beside the copies."""
+    """Copies the results of an earlier `bench gpu` to where this node looks for them, so that it measures nothing during the copies."""
     known = glob.glob(os.path.join(os.environ.get("CHECKUP_CACHE", ""), "cache", "crossover-*"))
     os.makedirs(node.directory + "/run/cache", exist_ok=True)
     for path in known if "CHECKUP_CACHE" in os.environ else []:
@@ -42,7 +41,7 @@ def figures_bring(node):
 
 
 def pinned_in(node, memory_bytes, seconds):
-    """Whether all of the arena is pinned within that time; until it is, copies go another way."""
+    """Whether all of the arena is pinned within that time; until it is, copies take another path."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if swapper_of(node)["counters"].get("pinned_bytes") == memory_bytes:
@@ -65,10 +64,10 @@ def ended(process, node):
 
 
 def killed(node, process):
-    """Kills the swapper while the engine runs. Gives its pid."""
+    """Kills the swapper while the engine runs. Returns its pid."""
     line = process.stdout.readline()
     if line != "running\n":
-        return None  # ended() says why
+        return None  # ended() reports why
     pid = node.pid("swapper.0")
     os.kill(pid, signal.SIGKILL)
     node.wait_restarted("swapper.0", pid)
@@ -101,8 +100,8 @@ def engine_run(node, way, shape, seconds):
 def main():
     way, seconds, shapes = sys.argv[1], int(sys.argv[2]), [[int(number) for number in word.split(",")] for word in sys.argv[3:]]
     pool_bytes = max(piece * layers * blocks for piece, layers, blocks in shapes)
-    # Room for the values of eight rounds: later ones evict the first. A load of more than an eighth of the memory goes in parts, and
-    # by layers the first of them comes whole.
+    # Memory for the values of eight rounds: later ones evict the first. A load of more than an eighth of the memory is split, and layer by
+    # layer its first part arrives whole.
     memory_mib = max(64, 4 * pool_bytes >> 20)
     node = Node(ranks=1, memory=f"{memory_mib}MiB", settings=("--device", "auto", "--swap-measure", "true" if way != "kill" else "false"))
     figures_bring(node)

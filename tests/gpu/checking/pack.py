@@ -1,7 +1,7 @@
-"""Puts what the check-up needs into one archive: it unpacks and runs where no compiler, toolkit or package is.
+"""Packs all that the check-up needs into one archive, which unpacks and runs on a machine without compiler, toolkit and packages.
 
-The archive has the folders of the tree. Programs find libraries in build/release/lib by the path that is built into them. glibc alone
-is always the other machine's; the archive's file GLIBC says which version that must be at least."""
+The archive has the folders of the tree. Programs find libraries in build/release/lib by the path that is built into them. Only glibc is
+always the other machine's; the archive's file GLIBC names the lowest version that works."""
 
 import io
 import os
@@ -25,9 +25,9 @@ MODULES = ("python/sluice", "python/mooncake")  # where CPython's headers are
 SCRIPTS = ("deploy/sluice-node", "tests/gpu/checkup", "tests/gpu/checking", "tests/gpu/device_node_test.py", "tests/node/node_support.py",
            "tests/support/ports.py", "tests/support/suite.py", "LICENSE")
 GLIBC = re.compile(r"^(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl|mvec)\.so)")
-# Of compute-sanitizer's folder, in which a toolkit may have other programs, too.
+# Files of compute-sanitizer in its folder, where a toolkit may also have other programs.
 SANITIZER = re.compile(r"^(compute-sanitizer|TreeLauncher\w*|lib(sanitizer|TreeLauncher|Interceptor)\S*\.so)$")
-SPARE = re.compile(r"^lib(stdc\+\+|gcc_s)\.so")  # the other machine's own come first, which may be newer
+SPARE = re.compile(r"^lib(stdc\+\+|gcc_s)\.so")  # used after the other machine's own, which may be newer
 TOP = "sluice-checkup"
 
 
@@ -36,7 +36,7 @@ def say(text):
 
 
 def done(*command):
-    """What the command said; ends with its words when it fails."""
+    """Runs the command and returns its output; exits with the output when it fails."""
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         sys.exit(f"pack: {' '.join(command)}\n{(ran.stdout + ran.stderr)[-3000:]}")
@@ -50,7 +50,7 @@ def build():
 
 
 def needed(path):
-    """{file name: path} of the libraries that a file needs, and those need."""
+    """{file name: path} of the libraries that a file needs, directly or indirectly."""
     found = {}
     for line in done("ldd", path).splitlines():
         words = line.split()
@@ -62,7 +62,7 @@ def needed(path):
 
 
 def glibc_of(path):
-    """The newest version of glibc that a file asks for, as numbers."""
+    """The newest version of glibc that a file requires, as numbers."""
     said = done("objdump", "-T", path)
     versions = [tuple(map(int, version.split("."))) for version in re.findall(r"GLIBC_([0-9.]+)", said)]
     return max(versions, default=(0,))
@@ -78,7 +78,7 @@ def stripped(source, folder):
 
 
 def sanitizer_folder(given):
-    """Of the toolkit, with the libraries beside the program; None: there is none."""
+    """The toolkit's folder of the sanitizer, with the libraries next to the program; None if there is none."""
     for program in [os.path.join(given, "compute-sanitizer")] if given else steps.TOOLKIT_SANITIZERS[:3]:
         folder = os.path.dirname(os.path.realpath(program))
         if os.path.exists(program) and os.path.exists(os.path.join(folder, "libsanitizer-collection.so")):
@@ -113,13 +113,13 @@ class Archive:
                 self.add(path, os.path.join(name, os.path.relpath(path, source)))
 
     def binary(self, source, name, scratch, counts=True):
-        """counts: the archive is of no use where this cannot be loaded."""
+        """counts: the archive is useless where this cannot be loaded."""
         if counts:
             self.glibc = max(self.glibc, glibc_of(source))
         self.add(stripped(source, scratch), name)
 
     def program(self, source, name):
-        """As it is; wheels of a toolkit unpack without the permission to run it."""
+        """Adds it unchanged; wheels of a toolkit unpack without the permission to run it."""
         entry = self.tar.gettarinfo(source, f"{TOP}/{name}")
         entry.mode = 0o755
         with open(source, "rb") as file:
@@ -137,7 +137,7 @@ class Archive:
 
 
 def programs_add(archive, scratch):
-    """Programs, modules of Python, and every library that any of them needs. Gives how many libraries."""
+    """Adds programs, Python modules, and every library that any of them needs. Returns the number of libraries."""
     libraries = {"libsluice.so.0": os.path.join(BUILD, "lib", "libsluice.so.0")}
     binaries = list(PROGRAMS)
     for package in MODULES:
@@ -160,7 +160,7 @@ def programs_add(archive, scratch):
 
 
 def sanitizer_add(archive, folder):
-    """The program, and its libraries beside it or, as newer toolkits have them, in lib beside its folder."""
+    """Adds the program and its libraries, next to it or, as in newer toolkits, in lib next to its folder."""
     for name, source in (("bin", folder), ("lib", os.path.join(folder, "..", "lib"))):
         for file in sorted(os.listdir(source)) if os.path.isdir(source) else []:
             if SANITIZER.match(file):
@@ -174,7 +174,7 @@ def pack(path, sanitizer, building):
         build()
     folder = sanitizer_folder(sanitizer)
     with tempfile.TemporaryDirectory() as scratch:
-        archive = Archive(path + ".new")  # whole, or not there
+        archive = Archive(path + ".new")  # complete, or absent
         for script in SCRIPTS:
             archive.tree(os.path.join(ROOT, script), script)
         archive.tree(os.path.join(BUILD, "share", "sluice"), "build/release/share/sluice")

@@ -1,4 +1,4 @@
-"""What pinning costs: shared memory in pages of 4 KiB, and in huge ones where the system gives them. Prints one line of JSON.
+"""Measures the cost of pinning: shared memory in pages of 4 KiB, and in huge pages if the system has them. Prints one line of JSON.
 
     registration.py BYTES
 
@@ -20,7 +20,7 @@ HUGE_BYTES = 2 << 20
 
 
 def huge_kib(address):
-    """KiB in huge pages of the mapping at the address, as the kernel counts them."""
+    """KiB in huge pages of the mapping at the address, by the kernel's count."""
     found, inside = 0, False
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as lines:
         for line in lines:
@@ -34,7 +34,7 @@ def huge_kib(address):
 
 
 def memory_of(pages, length_bytes):
-    """A mapping of shared memory, every page there; OSError where the system gives none of this kind."""
+    """A mapping of shared memory with all pages present; OSError where the system has none of this kind."""
     fd = os.memfd_create("checkup", os.MFD_CLOEXEC | (MFD_HUGETLB if pages == "hugetlb" else 0))
     try:
         os.ftruncate(fd, length_bytes)
@@ -69,7 +69,7 @@ def row_of(driver, pages, length_bytes):
         pin_s, unpin_s = measured(driver, address, length_bytes, slice_bytes)
         row[f"{name}_ms_per_gib"] = round(1e3 * pin_s / gib, 1)
         row[f"{name}_unpin_ms_per_gib"] = round(1e3 * unpin_s / gib, 1)
-    return row  # the mapping ends with the process: a view of it is still there
+    return row  # a view of the mapping still exists, so the mapping ends with the process
 
 
 def main():

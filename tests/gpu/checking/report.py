@@ -1,4 +1,4 @@
-"""The results: JSON for programs, a table for people, a log with what every step said."""
+"""The results: JSON for programs, a table for people, a log with the output of every step."""
 
 import json
 import os
@@ -8,11 +8,11 @@ import traceback
 import expectations
 from runner import FAILED, FINE, HUNG, SHORT
 
-CODE_FINE, CODE_FAILED, CODE_SHORT = 0, 1, 3  # of the check-up; 2 is wrong use
+CODE_FINE, CODE_FAILED, CODE_SHORT = 0, 1, 3  # exit codes of the check-up; 2 is wrong use
 
 
 def say(text):
-    """Prints; where nobody reads any more, the steps go on for the files' sake."""
+    """Prints; if the reader has gone, the steps still run and write the files."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -35,7 +35,7 @@ def shown(value):
 
 
 def table(heads, rows):
-    """Lines, with columns as wide as they need; texts left, figures right."""
+    """Lines, with columns as wide as they need; texts to the left, numbers to the right."""
     texts = [[shown(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [heads, *texts]) for i in range(len(heads))]
     left = [all(not isinstance(row[i], (int, float)) for row in rows) for i in range(len(heads))]
@@ -69,7 +69,7 @@ def device_lines(rows):
 
 
 def columns(title, rows, spec):
-    """A table of rows; spec: (head, field) each. A field that a row does not have is a dash; bytes read as sizes."""
+    """A table of rows; spec: (head, field) each. A missing field is a dash; bytes read as sizes."""
     if not rows:
         return []
     cells = [[size(row.get(name)) if name == "piece_bytes" else row.get(name) for _, name in spec] for row in rows]
@@ -95,7 +95,7 @@ def node_lines(rows):
 
 
 def plain_lines(title, rows):
-    """Rows of one kind, a column a field."""
+    """Rows of one kind, with a column for each field."""
     if not rows:
         return []
     heads = list(dict.fromkeys(name for row in rows for name in row if name != "kind"))
@@ -150,7 +150,7 @@ def lines_of(results, compared, unmeasured, played):
 
 
 class Report:
-    """What is known so far, in the files of --out: written anew after each step, so that an end by force loses one step."""
+    """Writes the results so far to the files of --out after each step, so that a forced end loses only one step."""
 
     def __init__(self, folder, played):
         self.folder, self.played, self.results = folder, played, []

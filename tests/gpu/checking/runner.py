@@ -12,22 +12,22 @@ import tempfile
 import time
 
 FINE, SKIPPED, SHORT, FAILED, HUNG = "fine", "skipped", "short", "failed", "hung"
-SKIP_CODE = 77  # as in all suites here
-READ_BYTES = 32 << 20  # of what a step prints, its end: one that hangs may print without end
-KEPT_BYTES = 16 << 10  # in the results
-LEAST_SECONDS = 5.0  # with less left a step is not begun
+SKIP_CODE = 77  # as in all suites of this tree
+READ_BYTES = 32 << 20  # the end of a step's output: a step that hangs may print without limit
+KEPT_BYTES = 16 << 10  # kept in the results
+LEAST_SECONDS = 5.0  # a step does not start with less time left
 GRACE_SECONDS = 5.0  # for processes that end by themselves after their step
 SHARED = "/dev/shm"
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Step:
-    """One command. Its words are known when it is made; `read` makes figures of what it said.
+    """One command and its time limit.
 
-    limit_s bounds the whole step. needs: the machine's programs without which it is skipped, by name or path; one of ours that is not
-    there is a failure. read(ran, results) gets a Ran and
-    the results of the steps before; it gives a dict with any of reason (why it failed), rows (each with a "kind"), notes. Without
-    it the exit code alone counts, and rows are the objects of the last line that is JSON."""
+    The command is fixed when the step is made. limit_s bounds the whole step. needs: programs, by name or path; the step is skipped if the
+    machine lacks one, but fails if one of ours is missing. read(ran, results) gets a Ran and the results of the steps before; it returns a
+    dict with any of reason (why it failed), rows (each with a "kind"), notes. Without it only the exit code counts, and rows are the
+    objects of the last line that is JSON."""
 
     def __init__(self, name, title, command, limit_s, needs=(), environment=None, read=None):
         self.name, self.title, self.command, self.limit_s = name, title, list(command), limit_s
@@ -35,14 +35,14 @@ class Step:
 
 
 class Ran:
-    """What a step's process gave. code: of its exit; negative: the signal. None: it was ended at its limit."""
+    """The result of a step's process. code: its exit code; negative: the signal; None: it was ended at its limit."""
 
     def __init__(self, code, out, err, seconds, pid=0):
         self.code, self.out, self.err, self.seconds, self.pid = code, out, err, seconds, pid
 
 
 def missing(needs):
-    """The first program that is not here, or None."""
+    """The first program that is not installed, or None."""
     return next((need for need in needs if shutil.which(need) is None), None)
 
 
@@ -50,7 +50,7 @@ def missing(needs):
 
 
 def stat_of(pid):
-    """(name, state, parent) of a process, or None when it is gone."""
+    """(name, state, parent) of a process, or None when it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             head, _, tail = file.read().rpartition(")")
@@ -66,7 +66,7 @@ def lives(pid):
 
 
 def descendants(root):
-    """{pid: (name, state)} of what descends from root and still runs."""
+    """{pid: (name, state)} of root's descendants that still run."""
     children, seen = {}, {}
     for entry in os.listdir("/proc"):
         stat = stat_of(entry) if entry.isdigit() else None
@@ -82,7 +82,7 @@ def descendants(root):
 
 
 def reap():
-    """Collects orphans that came to this process; the step's own child is collected by its Popen."""
+    """Reaps orphans that were reparented to this process; the step's own child is reaped by its Popen."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
@@ -91,7 +91,7 @@ def reap():
 
 
 def where(pid, name, state):
-    """What a process that does not end is doing, as far as the system tells."""
+    """Describes what a process that does not end is doing, as far as the system shows it."""
     try:
         with open(f"/proc/{pid}/wchan", encoding="utf-8") as file:
             place = file.read().strip()
@@ -101,7 +101,7 @@ def where(pid, name, state):
 
 
 def end_all(root):
-    """Kills what descends from root. Gives the names of what cannot be killed, which a driver that hangs may hold."""
+    """Kills root's descendants. Returns the names of those that cannot be killed, for example because a driver hangs."""
     end = time.monotonic() + GRACE_SECONDS
     while True:
         left = descendants(root)
@@ -117,7 +117,7 @@ def end_all(root):
 
 
 def left_over(root):
-    """What still runs when the step has ended and some time has passed."""
+    """Descendants that still run some time after the step has ended."""
     end = time.monotonic() + GRACE_SECONDS
     while True:
         reap()
@@ -137,7 +137,7 @@ def tail(file, length_bytes):
 
 
 def run(command, environment, limit_s, root):
-    """(Ran, notes): runs the command to its end or its limit. root: this process, whose orphans come back to it."""
+    """(Ran, notes): runs the command to its end or its limit. root: this process, to which its orphans are reparented."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start, notes = time.monotonic(), []
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True)
@@ -160,9 +160,9 @@ def run(command, environment, limit_s, root):
 
 
 def last_words(ran):
-    """The last line, of what went to standard error if anything did."""
+    """The last line of standard error, or of standard output if that is empty."""
     lines = [line.strip() for line in (ran.out + "\n" + ran.err).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "it printed nothing"
 
 
 def reason_of_skip(ran):
@@ -173,7 +173,7 @@ def reason_of_skip(ran):
 
 
 def plain_read(ran, _results):
-    """What a probe prints last: {"rows": [...], "notes": [...]}, on a line of its own. Nothing where no line is so."""
+    """Reads a probe's last output: {"rows": [...], "notes": [...]}, on a line of its own. Empty if there is no such line."""
     line = next((line for line in reversed(ran.out.splitlines()) if line.startswith('{"rows"')), None)
     if line is None:
         return {}
@@ -194,7 +194,7 @@ def judge(step, ran, notes, results):
         try:
             read = (step.read or plain_read)(ran, results)
         except (ValueError, LookupError, TypeError, AttributeError) as wrong:
-            result.update(status=FAILED, reason=f"what it said cannot be read: {wrong}")
+            result.update(status=FAILED, reason=f"its output cannot be read: {wrong}")
         result["rows"] = read.get("rows", [])
         result["notes"] = notes + read.get("notes", [])
         if read.get("skipped"):
@@ -214,7 +214,7 @@ def unrun(step, reason):
 
 
 def shared_clear(pid):
-    """Takes away the segments of nodes that process pid started (tests/node/node_support.py names them). Gives a note for each."""
+    """Removes the shm files of nodes that process pid started (tests/node/node_support.py names them). Returns a note for each."""
     notes = []
     for path in sorted(glob.glob(os.path.join(SHARED, f"sluice-test-t{pid}-*"))):
         notes.append(f"left behind: {path}")
@@ -223,19 +223,19 @@ def shared_clear(pid):
 
 
 class Ended(Exception):
-    """Somebody asked the check-up to end."""
+    """The check-up was asked to end."""
 
 
 class Runner:
-    """Runs steps within so many seconds in all. told(result) hears each as it ends. As a context it leaves no process behind, also
-    when it is asked to end (SIGTERM, SIGINT: Ended)."""
+    """Runs steps within a total time in seconds. Calls told(result) as each ends. As a context it leaves no process running, also when it
+    is asked to end (SIGTERM, SIGINT: Ended)."""
 
     def __init__(self, seconds, told, environment=None):
         self.end = time.monotonic() + seconds
         self.told = told
         self.environment = environment or {}
         self.results = []
-        # Orphans of a step come to us, so that nothing escapes by a session of its own. Some sandboxes cannot do that.
+        # Orphans of a step are reparented to us, so that none escapes by a session of its own. Some sandboxes cannot do that.
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             print(f"checkup: no subreaper ({os.strerror(ctypes.get_errno())}): daemons that a step leaves behind are not seen", file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""Reads what compute-sanitizer says. Findings that a rule of sanitizer_rules.json names are noise, with the rule's reason."""
+"""Reads compute-sanitizer's output. Findings that a rule of sanitizer_rules.json names are noise, with the rule's reason."""
 
 import json
 import os
@@ -41,13 +41,13 @@ def findings(text):
 
 
 def summed(text):
-    """Errors and hazards that the tool's own summaries count; None: it printed none, so it did not come to its end."""
+    """Errors and hazards that the tool's own summaries count; None if it printed none, so it did not finish."""
     counts = [int(number) for number in SUMMARY.findall(text)]
     return sum(counts) if counts else None
 
 
 def reader(tool, rules=None):
-    """A step's read: fails for real findings, and for a tool that says less than it counts."""
+    """A step's read: fails for real findings, and for a tool that prints fewer findings than it counts."""
     known = [rule for rule in (rules_read() if rules is None else rules) if rule["tool"] in (tool, "all")]
 
     def read(ran, _results):

@@ -1,4 +1,4 @@
-"""The steps of the check-up, in the order of what matters most if time runs out."""
+"""The steps of the check-up, the most important first in case time runs out."""
 
 import json
 import os
@@ -16,9 +16,9 @@ BIN, TESTS, PLAYED = (os.path.join(BUILD, *parts) for parts in (("bin",), ("test
 PACKED_SANITIZER = os.path.join(ROOT, "sanitizer", "bin", "compute-sanitizer")
 TOOLKIT_SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
                       "/opt/cuda/extras/compute-sanitizer/compute-sanitizer", PACKED_SANITIZER)
-SPARE = os.path.join(BUILD, "spare")  # of an archive: libraries for a machine that has none of its own
+SPARE = os.path.join(BUILD, "spare")  # in an archive: libraries for a machine that lacks them
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib64-nvidia")
-GIVEN_BACK_BYTES = 64 << 20  # others may take so many meanwhile
+GIVEN_BACK_BYTES = 64 << 20  # other processes may allocate this much meanwhile
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 BENCHES = (
     ("small", "4 to 28 KiB, by every way", 0, "4KiB,16KiB,28KiB", "1000,10000,100000", "scattered", "tmpfs"),
@@ -34,11 +34,11 @@ BENCHES_PLAYED = (
     ("order", BENCHES[3][1], 0, "4KiB", "1000", "adjacent,layers", "tmpfs"),
     ("pinned", BENCHES[4][1], 0, "4KiB", "1000", "scattered", "pinned"),
 )
-BENCH_SECONDS, BENCH_LIMIT_S = 45, 75  # no row begins later; a row takes seconds, and which way is fastest is measured before
+BENCH_SECONDS, BENCH_LIMIT_S = 45, 75  # no row starts later; a row takes seconds, and before it the fastest copy path is measured
 
 
 def room():
-    """(bytes of memory that processes can have, bytes of shared memory that are free)"""
+    """(bytes of memory available to processes, bytes of shared memory that are free)"""
     with open("/proc/meminfo", encoding="ascii") as lines:
         memory = next(int(line.split()[1]) * KIB for line in lines if line.startswith("MemAvailable:"))
     try:
@@ -49,16 +49,17 @@ def room():
 
 
 class Sizes:
-    """How much is measured. Played: seconds in all, on a processor that plays a GPU. Else as much as the machine has room for."""
+    """How much is measured. Played: seconds in all, on a CPU that plays a GPU. Otherwise as much as the machine has memory for."""
 
     def __init__(self, played):
         memory, shared = room()
         self.bench_bytes = 32 * MIB if played else min(7 * GIB, memory // 4, shared // 2)
-        # Name, title, multiprocessors of a kernel, sizes, counts, how values lie on the host, memory of the host.
+        # Name, title, multiprocessors of a kernel, sizes, counts, layout of values on the host, kind of host memory.
         self.benches = BENCHES_PLAYED if played else BENCHES
         self.shapes = "1" if played else "7"  # of gpu_test's, under the sanitizers: all but the largest pieces
         self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
-        # PIECE,LAYERS,BLOCKS of engines. A node has four times the bytes of the largest in shared memory, the engine as many of its own.
+        # PIECE,LAYERS,BLOCKS of engines. A node has four times the bytes of the largest in shared memory; the engine itself has the same
+        # number again.
         self.kill = ("16384,4,64",) if played else ("65536,8,128",)
         self.node = ("16384,8,64",) if played else ("65536,64,512", "28672,32,512", "4096,32,512")
         self.layers = self.node[:1]
@@ -75,14 +76,14 @@ def rows_of(results, kind):
 def bench_read(ran, results):
     """Rows of `bench gpu --json`, each with what it is compared with."""
     if not ran.out.startswith("{"):
-        return {"reason": ran.err.strip()[-300:] or "it said nothing"}
+        return {"reason": ran.err.strip()[-300:] or "it printed nothing"}
     said = json.loads(ran.out)
     if "error" in said:
         return {"skipped": said["text"]} if said["error"] == "SL_ERR_UNSUPPORTED" else {"reason": said["text"]}
     link = next((row["link"]["limit_gb_per_s"] for row in rows_of(results, "device")), None)
     rows = [dict({"kind": "bench"}, **row, bytes=row["piece_bytes"] * row["pieces"], best_gb_per_s=max(row["ways"].values()),
                  link_gb_per_s=link) for row in said["rows"]]
-    notes = [said["device"], said["note"], f"{said['rows_late']} rows left out for want of time" if said["rows_late"] else ""]
+    notes = [said["device"], said["note"], f"{said['rows_late']} rows left out for lack of time" if said["rows_late"] else ""]
     return {"rows": rows, "notes": [note for note in notes if note]}
 
 
@@ -93,7 +94,7 @@ def pinned_limit(results, direction):
 
 
 def beside_pinned(ran, results):
-    """A probe's rows, with the bench's limit of their direction beside them."""
+    """A probe's rows, each with the bench's limit for its direction."""
     said = plain_read(ran, results)
     for row in said.get("rows", []):
         if "direction" in row:
@@ -102,7 +103,7 @@ def beside_pinned(ran, results):
 
 
 def given_back_read(ran, results):
-    """The device's free memory, and the pages that drivers hold pinned, are again what they were at the start."""
+    """The device's free memory, and the number of pages that drivers hold pinned, are as at the start."""
     now = {row["kind"]: row for row in plain_read(ran, results).get("rows", [])}
     first = {row["kind"]: row for row in reversed(rows_of(results, "device") + rows_of(results, "machine"))}
     lost = {}
@@ -111,8 +112,8 @@ def given_back_read(ran, results):
         if before is not None and after is not None:
             lost[field] = sign * (after - before) * unit
     if "free_bytes" not in lost:
-        return {"skipped": "what is free was not told at the start and now"}
-    wrong = [f"{what}: {number} bytes were not given back" for what, number in lost.items() if number > GIVEN_BACK_BYTES]
+        return {"skipped": "free memory is unknown for the start or for now"}
+    wrong = [f"{what}: {number} bytes were not released" for what, number in lost.items() if number > GIVEN_BACK_BYTES]
     return {"rows": [{"kind": "given back", **lost}], "reason": "; ".join(wrong) or None}
 
 
@@ -123,7 +124,7 @@ def sanitizer_program(played):
 
 
 def all_steps(work, played):
-    """The steps. work: a folder that they share; the bench keeps there which way is fastest, and nodes find it."""
+    """The steps. work: a folder that they share; the bench records the fastest copy path there, and nodes read it."""
     sizes = Sizes(played)
 
     def script(name, *words):
@@ -162,12 +163,12 @@ def all_steps(work, played):
                           read=beside_pinned, environment={"PYTHONPATH": os.path.join(HERE, "played")} if played else None))
     checker = sanitizer_program(played)
     for tool in ("memcheck", "racecheck", "initcheck"):
-        # In one process, and the moves alone: every context that is opened costs seconds under the tool.
+        # In one process, and only the moves: every context that is opened costs seconds under the tool.
         words = ["--leak-check", "full"] if tool == "memcheck" else []
         steps.append(Step(f"sanitizer-{tool}", f"compute-sanitizer's {tool} over the kernels",
                           [checker, "--tool", tool, "--target-processes", "all", *words, gpu_test], 75, needs=(checker,),
                           environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": sizes.shapes}, read=sanitizer.reader(tool)))
-    steps.append(Step("given-back", "device memory is given back", facts, 30, read=given_back_read))
+    steps.append(Step("given-back", "device memory is released", facts, 30, read=given_back_read))
     return steps
 
 
@@ -177,7 +178,7 @@ def loads(library):
 
 
 def library_path():
-    """LD_LIBRARY_PATH for a machine whose driver lies where its loader does not look, or which lacks the library of C++."""
+    """LD_LIBRARY_PATH for a machine whose driver is not in the loader's path, or which lacks the library of C++."""
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     if not loads("libcuda.so.1"):
         folders += [folder for folder in DRIVERS if os.path.exists(os.path.join(folder, "libcuda.so.1"))][:1]
@@ -187,7 +188,7 @@ def library_path():
 
 
 def environment(work, played):
-    """Of every step."""
+    """The environment of every step."""
     found = {"SLUICE_BIN": BIN, "CHECKUP_CACHE": os.path.join(work, "bench"), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
     path = library_path()
     if played:

@@ -1,11 +1,11 @@
-"""Tensors of torch, through mooncake.store in this process. Prints one line of JSON; 77 and the reason where there is no torch.
+"""Tensors of torch, through mooncake.store in this process. Prints one line of JSON; exits with 77 and the reason where there is no torch.
 
     torch_probe.py plain|expandable|capture|order|beside [small]
 
-plain, expandable: batches of puts and gets between tensors and a node, byte for byte, from either allocator; and an engine whose
-tensors the node's swapper maps by their addresses. capture: the same
-from a thread while another captures a graph. order: a put right behind work on the default stream. beside: copies, here and
-through a node's swapper, while matrices are multiplied: what each side loses. small: sizes for a processor that plays the GPU."""
+plain, expandable: batches of puts and gets between tensors and a node, byte for byte, from either allocator; and an engine whose tensors
+the node's swapper maps by their addresses. capture: the same from a thread while another captures a graph. order: a put directly after work
+on the default stream. beside: copies, by this process and by a node's swapper, while matrices are multiplied: what each side loses. small:
+sizes for a CPU that plays the GPU."""
 
 import json
 import os
@@ -20,9 +20,9 @@ sys.path[:0] = [os.path.join(ROOT, "tests", "node"), os.path.join(ROOT, "build",
 SMALL = sys.argv[2:] == ["small"]
 MIB = 1 << 20
 OTHER_PYTHONS = ("/opt/conda/bin/python", "/opt/venv/bin/python", "/usr/bin/python3")
-MASTER = "127.0.0.1:50051"  # nobody listens: SLUICE_INSTANCE says which node
+MASTER = "127.0.0.1:50051"  # nothing listens there: SLUICE_INSTANCE selects the node
 ROUNDS = 3 if SMALL else 5
-MEMORY_SHARE = 4  # of a tensor, that a node has
+MEMORY_SHARE = 4  # multiple of a tensor's size that is the node's memory
 CAPTURE_SECONDS_MAX = 15
 BESIDE_SECONDS = 0.3 if SMALL else 2.0
 
@@ -32,7 +32,7 @@ class Skipped(Exception):
 
 
 def torch_import():
-    """torch with a GPU, in this interpreter or in another that is known to have it."""
+    """Imports a torch with a GPU, in this interpreter or in another that is known to have it."""
     try:
         import torch
     except ImportError:
@@ -48,7 +48,7 @@ def torch_import():
 
 
 def store_import():
-    """After torch, whose libraries come first in this process."""
+    """Imports the store after torch, whose libraries have to be loaded first."""
     if sys.version_info < (3, 11):
         raise Skipped(f"the packages want CPython 3.11, here is {sys.version.split()[0]}")
     try:
@@ -64,7 +64,7 @@ def must(right, what):
 
 
 class Bed:
-    """A node, a store on it, and two tensors that it knows: what is put, and what is got."""
+    """A node, a store on it, and two registered tensors: source of puts, target of gets."""
 
     def __init__(self, length_bytes):
         from node_support import Node
@@ -111,7 +111,7 @@ class Bed:
         codes = self.store.batch_put_from(keys, [self.source.data_ptr() + i * piece_bytes for i in range(pieces)], sizes)
         put = time.monotonic() - start
         must(codes == [0] * pieces, f"batch_put_from gave {sorted(set(codes))}")
-        # Backwards: neither side lies in the order of the other.
+        # In reverse, so that neither side has the order of the other.
         start = time.monotonic()
         got = self.store.batch_get_into(keys, [self.target.data_ptr() + (pieces - 1 - i) * piece_bytes for i in range(pieces)], sizes)
         took = time.monotonic() - start
@@ -125,13 +125,13 @@ class Bed:
 
 
     def warm(self):
-        """This process pins the arena where it has used it, beside its copies: twice around, so that all of it is pinned."""
+        """This process pins the parts of the arena that it has used, while it copies: two rounds, so that all of it is pinned."""
         for _ in range(2 * MEMORY_SHARE):
             self.there_and_back(MIB, self.source.numel() // MIB)
 
 
 def inside_a_segment(bed):
-    """Small tensors, which the allocator cuts out of one segment: they begin anywhere in memory that the driver knows."""
+    """Small tensors, which the allocator cuts out of one segment: they begin at any address that the driver knows."""
     small = [bed.tensor(300_032) for _ in range(4)]
     source, target = small[1], small[3]
     source.random_(0, 256)
@@ -142,12 +142,12 @@ def inside_a_segment(bed):
     must(bed.store.put_from("inside", source.data_ptr() + 512, 200_000) == 0, "put_from of a small tensor failed")
     must(bed.store.get_into("inside", target.data_ptr() + 1024, 200_000) == 200_000, "get_into a small tensor failed")
     must(bed.torch.equal(source[512:200_512], target[1024:201_024]), "bytes of a small tensor differ")
-    must(int((target[201_024:] != 0).sum()) == 0, "a get wrote behind its end")
+    must(int((target[201_024:] != 0).sum()) == 0, "a get wrote past its end")
 
 
 def as_an_engine(bed):
     """Tensors that are registered by their addresses: the node's swapper maps them, stores blocks of them and loads them into others.
-    Gives what their memory was found to be, or why it cannot be shared."""
+    Returns the kind of their memory, or why it cannot be shared."""
     import sluice
 
     layers, blocks, piece, tokens = 4, 16, 65536, 4
@@ -166,7 +166,7 @@ def as_an_engine(bed):
             return f"not registered: {reason}"
         with engine:
             until = time.monotonic() + 10
-            while True:  # the swapper may not have said hello to the registrar yet
+            while True:  # the swapper may not have sent its HELLO to the registrar yet
                 try:
                     engine.store(words, list(range(half))).wait()
                     break
@@ -207,7 +207,7 @@ def tensors(allocator):
 
 
 class Loop:
-    """Puts and gets, over and over, in a thread, once at least; its failure is raised by end()."""
+    """Puts and gets repeatedly in a thread, at least once; end() raises its failure."""
 
     def __init__(self, bed, piece_bytes, pieces):
         self.bed, self.shape, self.seconds, self.wrong, self.over = bed, (piece_bytes, pieces), [], None, False
@@ -230,7 +230,7 @@ class Loop:
             store.batch_remove(keys, True)
 
     def end(self):
-        """GB/s of both directions together."""
+        """Returns GB/s of both directions together."""
         self.over = True
         self.thread.join(20)
         must(not self.thread.is_alive(), "puts and gets hang")
@@ -239,7 +239,7 @@ class Loop:
 
 
 def capture():
-    """A graph is captured, in the strictest mode, while another thread puts and gets: both must be right."""
+    """Captures a graph, in the strictest mode, while another thread puts and gets: both must be right."""
     bed = Bed((4 if SMALL else 64) * MIB)
     torch, rows = bed.torch, []
     try:
@@ -275,8 +275,8 @@ def capture():
 
 
 def order():
-    """What a put takes that comes right behind work on the default stream. The contract asks for a wait before it: with one it must
-    be what the work wrote."""
+    """Checks which bytes a put reads when it directly follows work on the default stream. The contract requires a wait before the put:
+    after a wait, the put must read what the work wrote."""
     bed = Bed((2 if SMALL else 64) * MIB)
     torch, notes = bed.torch, []
     try:
@@ -285,7 +285,7 @@ def order():
             key = f"order-{waited}"
             bed.source.fill_(1)
             torch.cuda.synchronize()
-            torch.cuda._sleep(100_000_000)  # some 50 ms of a GPU
+            torch.cuda._sleep(100_000_000)  # about 50 ms on a GPU
             bed.source.fill_(2)
             if waited:
                 torch.cuda.current_stream().synchronize()
@@ -294,7 +294,7 @@ def order():
             must(bed.store.get_into(key, bed.target.data_ptr(), length) == length, "get_into failed")
             # A get has ended when it returns: work of any stream may follow.
             right = int((bed.target == 2).sum()) == length
-            must(right or not waited, "a put behind a wait for the default stream took what was there before")
+            must(right or not waited, "a put after a wait for the default stream read older bytes")
             if not waited:
                 notes.append("a put without a wait for the default stream took " + ("what was written" if right else "what was there before: "
                              "callers wait, as the contract says"))
@@ -318,7 +318,7 @@ def matmul_rate(torch, a, b, seconds, event):
 
 
 def node_loop(bed):
-    """An engine of its own process whose blocks the node's swapper copies."""
+    """An engine in a process of its own, whose blocks the node's swapper copies."""
     from node_support import BIN
 
     sizes = ("16384", "8", "64") if SMALL else ("65536", "32", "128")
@@ -340,7 +340,7 @@ def node_rate(process):
 
 
 def beside():
-    """Matrices alone, copies alone, both together; the copies here, and those of the swapper."""
+    """Matrices only, copies only, both together; copies by this process, and by the swapper."""
     bed = Bed((8 if SMALL else 128) * MIB)
     torch, rows = bed.torch, []
     try:

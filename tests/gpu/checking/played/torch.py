@@ -1,5 +1,5 @@
-"""Plays of torch what torch_probe.py uses, on the driver that plays a GPU. Its tensors are real device memory of that driver, so that
-stores meet them as they meet torch's; what they hold is computed here."""
+"""Replaces the parts of torch that torch_probe.py uses, on the driver that plays a GPU. Its tensors are real device memory of that driver,
+so that stores handle them as they handle torch's; their contents are computed here."""
 
 import ctypes
 import os
@@ -33,20 +33,20 @@ class _Driver:
 
 
 class Memory:
-    """An allocation; its bytes can be seen, since the device is a processor."""
+    """An allocation; its bytes are readable, since the device is a CPU."""
 
     def __init__(self, length):
         at = ctypes.c_uint64()
         check(_Driver.get().cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(length + 512)))
         self.base = at.value
-        self.at = at.value + 512  # as torch's allocator gives parts of its segments
+        self.at = at.value + 512  # as torch's allocator returns parts of its segments
 
     def __del__(self):
         _Driver.get().cuMemFree_v2(ctypes.c_uint64(self.base))
 
 
 class Expandable:
-    """The same of an expandable segment: addresses that are mapped granule by granule, each from a handle of its own."""
+    """The same for an expandable segment: addresses that are mapped granule by granule, each from a handle of its own."""
 
     GRANULE = 2 << 20
     MEMORY = struct.pack("iiiiQ8s", 1, 1, 1, 0, 0, b"")  # CUmemAllocationProp: pinned, POSIX descriptors, on device 0
@@ -76,7 +76,7 @@ class Expandable:
 
 
 def memory(length):
-    """As the allocator is set, which torch reads when it is imported."""
+    """Allocates by the allocator's setting, which torch reads when it is imported."""
     return (Expandable if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") else Memory)(length)
 
 
@@ -138,7 +138,7 @@ class Rows:
 
 
 class Values:
-    """Figures that stay on this side."""
+    """Numbers on the host."""
 
     def __init__(self, values):
         self.values = values
@@ -201,7 +201,7 @@ class _Graph:
 
 
 class _Capture:
-    """Of a graph: the driver is told where it knows captures."""
+    """A graph's capture: the driver is notified if it supports captures."""
 
     def __init__(self, graph, capture_error_mode):
         self.graph, self.mode = graph, ("global", "thread_local", "relaxed").index(capture_error_mode)

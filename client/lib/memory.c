@@ -205,7 +205,7 @@ enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu)
 
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd)
 {
-    /* -1 if there are no more descriptors: then it only cannot be shared. */
+    /* -1 if there are no more descriptors: it just cannot be shared then. */
     const struct range range = {.from = (uintptr_t)at,
                                 .end = (uintptr_t)at + length_bytes,
                                 .place = SL_PLACE_OURS,

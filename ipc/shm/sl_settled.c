@@ -1,4 +1,4 @@
-/* ipc/shm/sl_settled.c - two tables of words in a shm file; a word determines its own position. */
+/* ipc/shm/sl_settled.c - two tables of words in an shm file; a word determines its own position. */
 #include "ipc/shm/sl_settled.h"
 #include "ipc/shm/sl_segment.h"
 

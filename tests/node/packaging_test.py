@@ -346,7 +346,7 @@ class Packaging(unittest.TestCase):
         finally:
             shutil.rmtree(f"/dev/shm/sluice-65534/{name}", ignore_errors=True)
         self.assertIn(f"/run/sluice/{name} belongs to user nobody: run this command as that user, or as root", said)
-        self.assertEqual(said.count("ran as user 'nobody', to whom this node belongs and who must be able to open the file; standard input and output always work"), 2)
+        self.assertEqual(said.count("ran as user 'nobody', since this node belongs to that user, who must be able to open the file; standard input and output always work"), 2)
         self.assertEqual([line for line in said if not any(part in line for part in ("greeting", f"'{name}'", "belongs", "/run/of-root"))],
                          ["1", "hello", "nobody", "hello", "code 3", "2", "code 1", "code 1", "PATH=", f"node {name}", "log", "start-arguments", "supervisor.lock", ""])
 

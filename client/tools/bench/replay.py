@@ -473,7 +473,7 @@ def main():
         if failure.code == library.UNREACHABLE:
             sys.stderr.write(asked.advice)
         if failure.code == library.PERMISSION and asked.asks_as:
-            print(f"ran as user '{asked.asks_as}', to whom this node belongs and who must be able to open the file; standard input and output always work",
+            print(f"ran as user '{asked.asks_as}', since this node belongs to that user, who must be able to open the file; standard input and output always work",
                   file=sys.stderr)
         return EXITS.get(failure.code, NO)
     finally:

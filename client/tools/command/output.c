@@ -99,8 +99,8 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
     if (why->code == SL_ERR_PERMISSION && ctl->asks_as[0] != '\0') {
         (void)fprintf(
             stderr,
-            "ran as user '%s', to whom this node belongs and who must be able to open the file; "
-            "standard input and output always work\n",
+            "ran as user '%s', since this node belongs to that user, who must be able to open the "
+            "file; standard input and output always work\n",
             ctl->asks_as);
     }
     if (ctl->json) {

@@ -46,7 +46,7 @@ def since_text(found):
 
 
 def supervision(found, instance):
-    """What is wrong with the supervisor, and what to do about it; "" if nothing is."""
+    """(problem of the supervisor, remedy); "" if there is none."""
     if found["state"] == "unsupervised":
         return (f"unsupervised since {since_text(found) or 'an unknown time'}: actors that end are not restarted",
                 f"adopt it: sluice-node start --instance {instance} (with the settings of its start)")

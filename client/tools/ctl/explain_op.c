@@ -16,7 +16,7 @@ static const char *const fates[] = {
 
 struct story_of_op {
     struct sl_told told;
-    struct sl_story *stories; /* one for each of told.keys: its state now */
+    struct sl_story *stories; /* the present state of each of the op's missing keys */
 };
 
 static bool is_hit(enum sl_fate fate)

@@ -31,8 +31,8 @@ static inline bool sup_is_late(const struct sup_seen *seen, uint64_t now_ns)
 {
     return now_ns >= seen->beat_ns + SUP_LATE_NS;
 }
-/* One look. A hang must show at every look for SUP_HANG_NS. A look that comes more than SUP_HANG_NS
- * after the last one starts over, because the watcher itself did not run. */
+/* One look. A hang must show at every look for SUP_HANG_NS. If the last look is more than
+ * SUP_HANG_NS ago, it starts over, because the watcher itself did not run. */
 enum sup_verdict sup_hang_look(struct sup_hang *hang, const struct sup_seen *seen, uint64_t now_ns);
 /* Time of the next look, later than now_ns. */
 uint64_t sup_hang_next_ns(const struct sup_hang *hang, const struct sup_seen *seen,

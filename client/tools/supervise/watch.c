@@ -336,8 +336,8 @@ static void watched_forget(struct watcher *self, struct watched *at)
     *at = self->all[--self->count];
 }
 
-/* Reports that a process ended: with its exit code if the kernel tells it to processes other than
- * its parent, else with 0 if its page says that it drained. */
+/* Reports that a process ended: with its exit code if the kernel gives that to processes other than
+ * its parent, else with 0 if its page reports that it drained. */
 static void gone_tell(struct watcher *self, struct watched *at)
 {
     int code = 0;

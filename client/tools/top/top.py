@@ -256,7 +256,7 @@ class State:
     # ---- tables ----
 
     def table(self, head, rows, none):
-        """Rows are (name, values of the other columns for sorting, [(line, style)], more names for the filter). The highest number comes first."""
+        """Rows are (name, values of the other columns for sorting, [(line, style)], more names for the filter). The highest number is the first row."""
         shown = [row for row in rows if any(self.filter.lower() in name.lower() for name in (row[0], *row[3]))]
         shown.sort(key=lambda row: natural(row[0]))
         if self.sort > 0:

@@ -531,7 +531,8 @@ static void grants_give_back(struct sl_client *client)
 }
 
 /* The client accesses nothing through the attachment any more. The registrar then frees the
- * client's slot, even if the process lives on. A later registrar finds the client in the index. */
+ * client's slot, even if the process lives on. A later registrar finds client and file by
+ * itself. */
 static void pins_end(const struct sl_client *client, struct sl_attachment *at)
 {
     bool is_known = client->greeted_generation != 0 && client->greeted_attachment == at->number &&

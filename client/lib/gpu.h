@@ -10,8 +10,8 @@ struct sl_driver;
 /* Whether this process may have device memory. Takes about 50 ns and waits for earlier stores, so
  * it is called once per call, before anything is copied. Any thread. */
 bool sl_gpu_present(void);
-/* Returns the driver that the process uses until its end; NULL: none. Any thread; puts the caller
- * into relaxed mode (cuda/cuda_relaxed.h). */
+/* Returns the driver that the process uses until its end; NULL: none. Any thread; call it only in
+ * relaxed mode (cuda/cuda_relaxed.h). */
 struct sl_driver *sl_gpu_joined(void);
 /* The kind of memory at `at`, as the driver knows it: plain, pinned or device memory (of *gpu). */
 enum sl_place sl_gpu_place(const void *at, int *gpu);

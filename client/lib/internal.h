@@ -149,7 +149,7 @@ struct sl_client {
     struct sl_client_lent *lent;    /* extents that a GPU may still access (lent.h) */
     bool lent_settling;             /* a thread checks which of them are free */
     struct sl_ahead ahead;          /* extents granted in advance */
-    uint64_t ahead_useful_ns;       /* grants of this age are used */
+    uint64_t ahead_useful_ns;       /* grants are used up to this age */
     struct sl_pool *pools;          /* of this client */
     bool apart;                     /* the node cannot see our process by its pid */
     struct sl_descriptors *files;   /* serves memory of this process; NULL: not requested */

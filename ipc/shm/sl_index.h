@@ -234,7 +234,7 @@ sl_err sl_index_find_hashed(const struct sl_index *index, struct sl_key key, uin
                             struct sl_entry *out);
 
 /* Writes a RESERVED or PROMOTING record with its key (not in the table), complete before it counts;
- * RETIRED and QUARANTINED are also accepted. Uses of want: kind, extent, owner, writer,
+ * RETIRED and QUARANTINED are also accepted. Uses of `want`: kind, extent, owner, writer,
  * deadline_ns, op_id, group, part_index, digest, disk, hard_pin, replace, pinned, soft_pin_ns,
  * bundle, contribution, key, key_length, hash (as in sl_index_find_hashed; 0: computed here). The
  * group, if any, must be live. Errors: SL_ERR_NO_SPACE (index full), SL_ERR_INVALID (kind, key

@@ -489,8 +489,8 @@ static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg
         return NULL;
     }
     if (!co_by_layers(op) || op->type->kind != kind) {
-        (void)sl_fail(why, SL_ERR_INVALID, "op %016" PRIx64 " is no %s by layers", body->target_op,
-                      kind == CO_STORE ? "store" : "load");
+        (void)sl_fail(why, SL_ERR_INVALID, "op %016" PRIx64 " is not a %s by layers",
+                      body->target_op, kind == CO_STORE ? "store" : "load");
         return NULL;
     }
     if (count == 0 || (op->layers.checked && count > op->layers.count)) {

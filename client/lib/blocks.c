@@ -154,7 +154,7 @@ static sl_err look_check(const struct sl_look *look, struct sl_error *why)
                        look->hash_bytes, SL_HASH_BYTES_MAX);
     }
     if (look->hashes == NULL && look->count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "look-up: %u hashes at no address", look->count);
+        return sl_fail(why, SL_ERR_INVALID, "look-up: %u hashes at address NULL", look->count);
     }
     return SL_OK;
 }

@@ -183,7 +183,7 @@ static sl_err write_check(const struct sl_draft *draft, const struct sl_piece *p
                           uint32_t count, struct sl_error *why)
 {
     if (pieces == NULL && count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "pieces: %u at no address", count);
+        return sl_fail(why, SL_ERR_INVALID, "pieces: %u at address NULL", count);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct sl_piece *piece = &pieces[i];

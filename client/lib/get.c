@@ -540,7 +540,7 @@ sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *ite
                            uint64_t timeout_ns, struct sl_error *why)
 {
     if (items == NULL && count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "get: %u items at no address", count);
+        return sl_fail(why, SL_ERR_INVALID, "get: %u items at address NULL", count);
     }
     uint64_t got_bytes = 0;
     struct until until = {.timeout_ns = timeout_ns};

@@ -14,7 +14,7 @@ sl_err sl_handover_mode_get(enum sl_handover_mode *out, struct sl_error *why)
     const char *text = getenv(MODE_VARIABLE);
     bool storage = false;
     if (text != NULL && sl_parse_bool(text, &storage, NULL) != SL_OK) {
-        return sl_fail(why, SL_ERR_CONFIG, "%s: '%s' is no boolean", MODE_VARIABLE, text);
+        return sl_fail(why, SL_ERR_CONFIG, "%s: '%s' is not a boolean", MODE_VARIABLE, text);
     }
     *out = storage ? SL_HANDOVER_BY_STORAGE : SL_HANDOVER_DIRECT;
     return SL_OK;

@@ -159,7 +159,7 @@ static sl_err events_check(const struct sl_engine *engine, const struct sl_op_re
         ranks |= UINT64_C(1) << rank;
     }
     return request->event_count > 0 && request->events == NULL
-               ? sl_fail(why, SL_ERR_INVALID, "op: %u events at no address", request->event_count)
+               ? sl_fail(why, SL_ERR_INVALID, "op: %u events at address NULL", request->event_count)
                : SL_OK;
 }
 
@@ -184,7 +184,7 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
     for (uint32_t i = 0; i < tables; i++) {
         if ((request->pool_blocks != NULL ? request->pool_blocks[i] : request->device_blocks) ==
             NULL) {
-            return sl_fail(why, SL_ERR_INVALID, "op: table %u of blocks is at no address", i);
+            return sl_fail(why, SL_ERR_INVALID, "op: table %u of blocks is at address NULL", i);
         }
     }
     return events_check(engine, request, why);

@@ -23,7 +23,7 @@ sl_err sl_origin_set(const struct sl_origin *origin, struct sl_error *why)
     }
     struct sl_traceparent parsed;
     if (parent[0] != '\0' && !sl_traceparent_parse(parent, strlen(parent), &parsed)) {
-        return sl_fail(why, SL_ERR_INVALID, "origin: '%.64s' is no traceparent", parent);
+        return sl_fail(why, SL_ERR_INVALID, "origin: '%.64s' is not a traceparent", parent);
     }
     (void)snprintf(next.request, sizeof next.request, "%s", request);
     if (parent[0] != '\0') {

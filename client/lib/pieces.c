@@ -100,7 +100,7 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
 {
     uint64_t end = 0;
     if (pieces == NULL && count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "pieces: %u at no address", count);
+        return sl_fail(why, SL_ERR_INVALID, "pieces: %u at address NULL", count);
     }
     for (uint32_t i = 0; i < count; i++) {
         sl_err err = sl_piece_check(&pieces[i], why);

@@ -630,7 +630,7 @@ sl_err sl_put_pieces_after(struct sl_client *client, const struct sl_pieces *ite
                            uint64_t timeout_ns, struct sl_error *why)
 {
     if (items == NULL && count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "put: %u items at no address", count);
+        return sl_fail(why, SL_ERR_INVALID, "put: %u items at address NULL", count);
     }
     struct put put = {.client = client,
                       .items_given = items,

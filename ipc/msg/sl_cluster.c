@@ -102,7 +102,7 @@ sl_err sl_cluster_peer_next(const char **at, struct sl_cluster_peer *out, struct
         return SL_OK;
     }
     if (sign != NULL && !sl_actor_name_is_clean(from, name)) {
-        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.*s' is no name of a node",
+        return sl_fail(why, SL_ERR_CONFIG, "peers: '%.*s' is not a node name",
                        (int)SL_MIN(name, (size_t)40), from);
     }
     if (sign != NULL && address >= sizeof(out->address)) {
@@ -170,7 +170,7 @@ static sl_err fabric_addresses_check(const struct sl_config *config, struct sl_e
         if (!sl_address_split(text, SL_PORT_OPTIONAL, host, sizeof(host), &port_text) ||
             (port_text != NULL && !sl_port_parse(port_text, &port)) ||
             !sl_address_ip(host, port, &address, &address_bytes)) {
-            return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u, '%.80s', is no IP:PORT",
+            return sl_fail(why, SL_ERR_CONFIG, "fabric_address: entry %u, '%.80s', is not IP:PORT",
                            count, text);
         }
         if (count > SL_CLUSTER_FABRIC_ADDRESSES_MAX) {
@@ -199,10 +199,11 @@ static sl_err addresses_check(const struct sl_config *config, struct sl_error *w
     told = told[0] != '\0' ? told : listen;
     if (sl_cluster_is_guided(config) && listen[0] != '\0' &&
         (!sl_cluster_address(told, &any) || any)) {
-        return sl_fail(why, SL_ERR_CONFIG,
-                       "cluster_address: '%.100s' is no IP:PORT at which other nodes reach this "
-                       "one",
-                       told);
+        return sl_fail(
+            why, SL_ERR_CONFIG,
+            "cluster_address: '%.100s' is not an IP:PORT at which other nodes reach this "
+            "one",
+            told);
     }
     return SL_OK;
 }

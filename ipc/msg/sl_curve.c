@@ -29,7 +29,7 @@ static sl_err path_of(const char *directory, const char *node, const char *endin
 {
     if (!sl_actor_name_is_clean(node, strlen(node))) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "'%.40s' is no name of a node: 1 to %u of a-z, 0-9, '.', '-', '_'", node,
+                       "'%.40s' is not a node name: 1 to %u of a-z, 0-9, '.', '-', '_'", node,
                        SL_NAME_BYTES_MAX);
     }
     int length = snprintf(out, PATH_BYTES, "%s/%s%s", directory, node, ending);

@@ -69,7 +69,7 @@ static sl_err options_check(const struct sl_mailbox_options *options, struct sl_
     }
     if (!sl_queue_bytes_are_fit(options->ring_bytes)) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "ring of %" PRIu64 " bytes is no power of two in 4 KiB..64 MiB",
+                       "ring of %" PRIu64 " bytes is not a power of two in 4 KiB..64 MiB",
                        options->ring_bytes);
     }
     if (options->lanes_max > SL_MAILBOX_LANES_MAX) {

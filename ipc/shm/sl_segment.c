@@ -465,7 +465,7 @@ sl_err sl_segment_look(const char *directory, const char *name, struct sl_segmen
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
         pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
         header.magic != SL_SEGMENT_MAGIC) {
-        return sl_fail(why, SL_ERR_FOREIGN, "'%s' is no segment of this user", name);
+        return sl_fail(why, SL_ERR_FOREIGN, "'%s' is not an shm file of this user", name);
     }
     *out = (struct sl_segment_found){.kind = (enum sl_segment_kind)header.kind,
                                      .format = header.format,

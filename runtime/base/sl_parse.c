@@ -266,5 +266,5 @@ sl_err sl_parse_bool(const char *text, bool *value, struct sl_error *why)
         }
     }
     return sl_fail(why, SL_ERR_INVALID,
-                   "'%.64s' is no boolean: true, false, yes, no, on, off, 1 or 0", text);
+                   "'%.64s' is not a boolean: true, false, yes, no, on, off, 1 or 0", text);
 }

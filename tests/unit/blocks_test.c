@@ -256,7 +256,7 @@ static const struct {
     {{.hashes = hashes, .hash_bytes = 0, .count = 1}, "hashes of 0 bytes"},
     {{.hashes = hashes, .hash_bytes = 65, .count = 1}, "hashes of 65 bytes"},
     {{.hashes = hashes, .hash_bytes = 1, .count = SL_BATCH_MAX + 1}, "65537 blocks"},
-    {{.hashes = NULL, .hash_bytes = 1, .count = 3}, "3 hashes at no address"},
+    {{.hashes = NULL, .hash_bytes = 1, .count = 3}, "3 hashes at address NULL"},
 };
 START_TEST(a_look_up_that_is_wrong_is_named)
     {

@@ -123,7 +123,7 @@ static sl_err bounds_check(const struct handover *ho, const struct sl_msg *msg,
         return sl_fail(why, SL_ERR_INVALID, "the ticket is of node %s", ticket->node);
     }
     if (body->from.length > 0 && !sl_actor_name_is_clean(body->from.at, body->from.length)) {
-        return sl_fail(why, SL_ERR_INVALID, "BRING.from: '%.31s' is no name of a node",
+        return sl_fail(why, SL_ERR_INVALID, "BRING.from: '%.31s' is not a node name",
                        body->from.at);
     }
     if (body->keys.count > 0 || count == 0 || count > HO_PARTS_MAX) {

@@ -170,7 +170,7 @@ sl_err tr_service_join(struct transporter *self, struct sl_error *why)
     const char *told = address[0] != '\0' ? address : listen;
     if (!sl_cluster_address(told, &any) || any) {
         return sl_fail(why, SL_ERR_CONFIG,
-                       "%s: '%.100s' is no IP:PORT at which other nodes reach this one%s",
+                       "%s: '%.100s' is not an IP:PORT at which other nodes reach this one%s",
                        address[0] != '\0' ? "cluster_address" : "cluster_listen", told,
                        address[0] != '\0' ? "" : ": set cluster_address for the directory");
     }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define MARGIN_MS_DEFAULT 250u
-#define STRICT_SHARE      2u /* of the disk: puts use at most 1 / so much of it */
+#define STRICT_SHARE      2u /* puts use at most 1 / STRICT_SHARE of the disk */
 #define RECENT_SHARE      4u
 
 static volatile sig_atomic_t interrupted;
@@ -232,7 +232,7 @@ static void run(struct driver *driver)
     driver->promoted = driver_metric(driver, "registrar", "promoted_count");
     driver->reclaimed = driver_metric(driver, "tierer.0", "reclaimed_segments");
     if (driver->shared->strict && driver->reclaimed > 0) {
-        driver->failed = true; /* what is missing now may have been dropped as it should */
+        driver->failed = true; /* a missing value may have been dropped legitimately */
         thrash_note(driver->shared,
                     "the disk was too small for mode strict: %ju segments reclaimed",
                     (uintmax_t)driver->reclaimed);
@@ -301,8 +301,8 @@ static int driver_main(int argc, char **argv)
 
 /* ---- a worker ---- */
 
-/* thrash --role R --number N --index I --shared FILE, and the places of the node: only the driver
- * calls this. */
+/* thrash --role R --number N --index I --shared FILE, and the node's directories: called only by
+ * the driver. */
 static int worker_main(int argc, char **argv)
 {
     static const char *const names[] = {"--role",     "--number",      "--index",  "--shared",

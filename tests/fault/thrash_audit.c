@@ -1,23 +1,23 @@
-/* tests/fault/thrash_audit.c - the last look, when all faults are over: every object and block that
- * was acknowledged, and whether what the node holds is what is there. */
+/* tests/fault/thrash_audit.c - the final check after all faults: every acknowledged object and
+ * block, and whether the node's accounts match its contents. */
 #include "ipc/shm/sl_arena.h"
 #include "tests/fault/thrash_driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define QUIET_NS  (20 * SL_NS_PER_S) /* for quarantines, retired extents, write-behind */
+#define QUIET_NS  (20 * SL_NS_PER_S) /* for quarantines, retired extents and write-behind to end */
 #define FLUSH_NS  (30 * SL_NS_PER_S)
 #define TRIES_MAX 5u
 #define PAUSE_NS  (50 * SL_NS_PER_MS)
-/* Peers that an actor first speaks to later: seven each; the registrar has three at the end of a
- * registration, for coordinator and two swappers. */
+/* Connections that an actor may open later: seven each; the registrar has three at the end of a
+ * registration, to coordinator and two swappers. */
 #define DESCRIPTORS_MORE 48u
 
-/* Whether something is to be read once more. What is on disk alone needs room in memory, which
- * comes as values reach the disk, claims of the dead end and what they had pinned is let go: a get
- * is told after 100 ms that there is none (REG_PROMOTE_WAIT_NS). On a slow disk that takes many of
- * its tries. All that is read shares the time. */
+/* Whether to read the value once more. A value that is only on disk needs space in memory, which
+ * becomes free as values reach the disk, claims of dead processes end and their pins are released.
+ * Without space a get fails after 100 ms (REG_PROMOTE_WAIT_NS); on a slow disk that uses up many of
+ * its tries. All reads share the time. */
 static bool again(sl_err err, uint32_t tries, uint64_t until_ns)
 {
     if (err == SL_OK || err == SL_ERR_NOT_FOUND) {
@@ -62,7 +62,7 @@ static void objects_audit(struct driver *driver, struct thrash *thrash, uint64_t
     }
 }
 
-/* Loads every chat as far as it was acknowledged; the engine counts what is missing. */
+/* Loads every chat as far as it was acknowledged; the engine counts missing blocks. */
 static void blocks_audit(struct driver *driver, struct thrash *thrash, uint64_t until_ns)
 {
     struct thrash_engine *engine = thrash_engine_open(thrash, "audit", NULL);
@@ -99,7 +99,7 @@ static bool live_add(void *context, const struct sl_object_info *info)
     return true;
 }
 
-/* Nothing of the dead may stay: claims, quarantine, retired extents, space that nobody uses. */
+/* Dead processes must leave no claims, quarantine, retired extents or unused space. */
 static void space_audit(struct driver *driver, struct thrash *thrash)
 {
     static const char *const gauges[] = {"claim_count", "quarantined_bytes", "retired_count",
@@ -141,7 +141,7 @@ static void descriptors_audit(struct driver *driver)
     driver_sample(driver);
     for (uint32_t i = 0; i < THRASH_ACTORS; i++) {
         const struct driver_actor *actor = &driver->actors[i];
-        /* A tierer has one for each segment. */
+        /* A tierer has one for each log file. */
         uint64_t allowed = actor->descriptors_first + DESCRIPTORS_MORE +
                            driver_metric(driver, thrash_victim_names[i], "segments");
         if (actor->descriptors_last > allowed) {
@@ -162,7 +162,7 @@ void driver_audit(struct driver *driver)
     (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", driver->run_dir);
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", driver->shm_dir);
     const char *const places[] = {instance, runtime_dir, shm_dir, NULL};
-    /* The probe's place: it has ended. */
+    /* The slot of the probe, which has ended. */
     struct thrash thrash = {
         .shared = driver->shared,
         .self = &driver->shared->workers[driver->shared->clients + driver->shared->engines],

@@ -1,9 +1,9 @@
-/* tests/fault/thrash_check.c - is what was read what it must be? */
+/* tests/fault/thrash_check.c - checks the bytes that were read. */
 #include "tests/fault/thrash.h"
 
 #include <string.h>
 
-/* Versions that may have been there between two looks at the word: more are not tried. */
+/* Versions that may have existed between two looks at the word; no more are tried. */
 #define VERSIONS_MAX 16u
 
 static bool bytes_right(struct thrash *thrash, uint32_t object, uint64_t version, const void *bytes,
@@ -38,7 +38,7 @@ static enum thrash_verdict found(struct thrash *thrash, uint32_t object, uint64_
             return THRASH_FINE;
         }
     }
-    if (last >= first + VERSIONS_MAX) { /* stopped for long while others went on: nothing to say */
+    if (last >= first + VERSIONS_MAX) { /* stopped for long while others went on: undecidable */
         return THRASH_FINE;
     }
     thrash_count(thrash, THRASH_wrong, 1);
@@ -55,13 +55,13 @@ enum thrash_verdict thrash_judge(struct thrash *thrash, uint32_t object, uint64_
                                  const char *how)
 {
     struct thrash_object *row = &thrash->shared->objects[object];
-    /* A put that others acknowledged after our look is no fault of ours: the word is read last. */
+    /* A put that others acknowledged after our look is not an error: the word is read last. */
     uint64_t after = atomic_load_explicit(&row->word, memory_order_acquire);
     thrash_count(thrash, THRASH_looks, 1);
     if (code == SL_OK) {
         return found(thrash, object, before, after, bytes, length_bytes, how);
     }
-    if (code == SL_ERR_CORRUPT) { /* a miss that is counted, but nothing here corrupts a disk */
+    if (code == SL_ERR_CORRUPT) { /* counted as a miss, but no fault here corrupts a disk */
         thrash_count(thrash, THRASH_wrong, 1);
         thrash_note(thrash->shared, "wrong: object %u is said to be corrupt by %s", object, how);
         return THRASH_BAD;

@@ -1,8 +1,8 @@
 /* tests/fault/thrash_client.c - a client of the object API under load.
  *
- * Each object has one client that puts and removes it, but for the shared ones, which all put at
- * the same time with the same bytes; everybody reads everything. Contested keys are put, replaced
- * and removed by everybody (thrash_contest.c). */
+ * Each object has one client that puts and removes it, except for the shared ones, which all
+ * clients put at the same time with the same bytes. All clients read everything. Contested keys are
+ * put, replaced and removed by all clients (thrash_contest.c). */
 #include "tests/fault/thrash.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #define RETRY_NS      (10 * SL_NS_PER_MS)
 #define FLOOD_VALUES  8u
 #define READS         680u /* steps of a thousand that read */
-#define BURSTS_MAX    4u   /* of contested calls in a step */
+#define BURSTS_MAX    4u   /* of contested calls in one step */
 
 struct held {
     struct sl_view view;
@@ -32,7 +32,7 @@ struct client {
     struct held held[HELD_MAX];
     uint32_t held_count;
     uint32_t hot_base;
-    uint32_t own_next; /* where the search for an own object goes on */
+    uint32_t own_next; /* where the search for an own object continues */
     char texts[BATCH_MAX][32];
     struct sl_object_key keys[BATCH_MAX];
     uint32_t objects[BATCH_MAX];
@@ -75,7 +75,8 @@ static bool is_own(const struct client *client, uint32_t object)
     return !is_shared(object) && object % client->thrash->shared->clients == client->thrash->number;
 }
 
-/* Mostly from a small set that moves on, so that memory answers most reads and the disk some. */
+/* Mostly from a small set that changes over time, so that most reads are served from memory and
+ * some from disk. */
 static uint32_t any_object(struct client *client)
 {
     struct thrash_random *random = &client->thrash->random;
@@ -100,8 +101,8 @@ static void prepare(struct client *client, uint32_t slot, uint32_t object)
 
 /* ---- misses ---- */
 
-/* A miss is looked at again: what is found now was never gone, what is not found until a deadline
- * has passed is lost, or evicted where that may be. */
+/* Repeats the look-up after a miss. A value that is found now was never lost. A value that is not
+ * found until a deadline is lost, or evicted where that is allowed. */
 static void miss_settle(struct client *client, uint32_t object, uint64_t before)
 {
     struct thrash *thrash = client->thrash;
@@ -120,7 +121,7 @@ static void miss_settle(struct client *client, uint32_t object, uint64_t before)
         }
     } while (code != SL_OK && !evicted && sl_clock_monotonic_ns() < until_ns);
     if (word_of(client, object) != before) {
-        return; /* others have put or removed it meanwhile */
+        return; /* others have put or removed it in the meantime */
     }
     if (code == SL_OK && evicted && !is_shared(object)) {
         thrash_count(thrash, THRASH_false_misses, 1);
@@ -191,7 +192,7 @@ static void exists_batch(struct client *client)
 
 /* ---- views ---- */
 
-/* What is pinned does not change, whatever became of the object since. */
+/* Pinned bytes do not change, whatever has happened to the object since. */
 static void held_check(struct client *client, const struct held *held)
 {
     struct thrash *thrash = client->thrash;
@@ -224,7 +225,7 @@ static void held_end(struct client *client, uint64_t now_ns)
     }
 }
 
-/* The version whose bytes these are; UINT64_MAX: none of those that may be. */
+/* The version with these bytes; UINT64_MAX: none of the possible ones. */
 static uint64_t version_of(struct client *client, uint32_t slot, const struct sl_view *view)
 {
     struct thrash *thrash = client->thrash;
@@ -274,7 +275,8 @@ static void read_pinned(struct client *client)
     }
 }
 
-/* Pins all it may, and keeps it for a second: others must wait, go to disk, or hear of a limit. */
+/* Pins up to the limit and keeps the pins for a second: others must wait, go to disk, or reach a
+ * limit. */
 static void pin_all(struct client *client)
 {
     struct thrash *thrash = client->thrash;
@@ -309,7 +311,7 @@ static void pin_all(struct client *client)
 
 /* ---- writing ---- */
 
-/* The next own object in the phase; false: not found among many. */
+/* Finds the next own object in the phase; false: not found among many. */
 static bool own_in_phase(struct client *client, enum thrash_phase phase, uint32_t *object)
 {
     struct thrash *thrash = client->thrash;
@@ -324,7 +326,7 @@ static bool own_in_phase(struct client *client, enum thrash_phase phase, uint32_
     return false;
 }
 
-/* The end of a put of one object, acknowledged or not. */
+/* Settles the put of one object, acknowledged or not. */
 static void put_ended(struct client *client, uint32_t slot, sl_err code)
 {
     struct thrash *thrash = client->thrash;
@@ -334,8 +336,8 @@ static void put_ended(struct client *client, uint32_t slot, sl_err code)
     if (code == SL_OK) {
         thrash_count(thrash, THRASH_puts, 1);
         thrash_count(thrash, THRASH_put_bytes, client->buffers[slot].length_bytes);
-        /* What others put may have been there for long; and we may have been stopped since our own:
-         * its beginning is what we know. */
+        /* A value of another client may be old. We may also have been stopped since our own put:
+         * only its beginning is known. */
         if (!is_shared(object)) {
             atomic_store_explicit(&row_of(client, object)->clock, client->put_clocks[slot],
                                   memory_order_relaxed);
@@ -408,7 +410,7 @@ static bool put_some(struct client *client, uint32_t most)
     return true;
 }
 
-/* A put of what is there is success and changes nothing: with other bytes, to see that. */
+/* Puts other bytes under an existing key: the put must succeed and change nothing. */
 static void put_again(struct client *client)
 {
     struct thrash *thrash = client->thrash;
@@ -416,7 +418,7 @@ static void put_again(struct client *client)
     if (!own_in_phase(client, THRASH_PRESENT, &object)) {
         return;
     }
-    /* Where it may have been evicted the put would be a real one. */
+    /* If the value may have been evicted, the put would be a real one. */
     if (!thrash->shared->strict || !thrash_may_put(thrash, 0)) {
         return;
     }
@@ -456,7 +458,7 @@ static void remove_some(struct client *client, uint32_t most)
     for (uint32_t i = 0; i < count; i++) {
         uint64_t word = word_of(client, client->objects[i]);
         sl_err code = err != SL_OK ? err : client->codes[i];
-        /* A removal that is sent again may find what its first sending left: nothing. */
+        /* A removal that is sent again finds no value if its first sending took effect. */
         bool gone = code == SL_OK || code == SL_ERR_NOT_FOUND;
         thrash_count(thrash, THRASH_removes, gone);
         if (code != SL_OK) {
@@ -468,9 +470,9 @@ static void remove_some(struct client *client, uint32_t most)
     }
 }
 
-/* ---- what had no answer ---- */
+/* ---- operations without an answer ---- */
 
-/* Looks at an own object that is unknown for long enough. */
+/* Looks at an own object that has been unknown for long enough. */
 static void unknown_settle(struct client *client)
 {
     struct thrash *thrash = client->thrash;
@@ -494,7 +496,7 @@ static void unknown_settle(struct client *client)
     }
 }
 
-/* What the life before left in the middle. */
+/* Takes over the operations that its previous life left unfinished. */
 static void inherit(struct client *client)
 {
     for (uint32_t object = THRASH_SHARED; object < THRASH_OBJECTS; object++) {
@@ -514,7 +516,7 @@ static void flood(struct client *client)
     }
 }
 
-/* Puts have a budget: what is removed without end leaves nothing to be read. */
+/* Puts have a budget: without a limit on removals, few values would be left to read. */
 static bool may_remove(const struct thrash *thrash)
 {
     const struct thrash_worker *self = thrash->self;
@@ -532,8 +534,8 @@ static void step(struct client *client)
     } else if (squeeze == THRASH_FLOOD) {
         flood(client);
     }
-    /* A share of the reads, and not of the steps: how fast either are read differs by machine.
-     * Where contested keys cannot be read fast enough, the others wait. */
+    /* A share of the reads, not of the steps, since their relative speed differs by machine. If
+     * contested keys cannot be read fast enough, the other reads wait. */
     bool lags = thrash_contest_lags(thrash);
     for (uint32_t i = 0; i < BURSTS_MAX && lags; i++) {
         thrash_contest_burst(client->contest);

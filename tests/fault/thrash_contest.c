@@ -1,15 +1,14 @@
 /* tests/fault/thrash_contest.c - a few keys that all clients put, replace, remove and read at the
  * same time.
  *
- * Each client keeps a log of what it asked and heard, with the times by the machine's monotonic
- * clock, in the shared file: it may be killed between any two instructions. At the end the driver
- * takes all logs together, and the history of each key must be one of a register
- * (tests/support/linear.h).
+ * Each client logs its calls and answers in the shared file, with times of the machine's monotonic
+ * clock, since it may be killed between any two instructions. At the end the driver merges all
+ * logs, and the history of each key must fit a register (tests/support/linear.h).
  *
- * A log does not grow with the reads. No value is written twice. So a client that read the same one
- * several times in a row logs its first and its last read of it: whoever explains these two
- * explains those in between, since a value that went does not come back. What the log has room for
- * is thus a number of writes and misses, and those have a rate. */
+ * A log does not grow with the reads. No value is written twice, so a client that reads the same
+ * value several times in a row logs only its first and its last read: a history that allows these
+ * two allows those in between, since a value that was replaced does not return. The log therefore
+ * limits the number of writes and misses, and those have a rate limit. */
 #include "tests/fault/thrash_driver.h"
 
 #include <inttypes.h>
@@ -18,22 +17,22 @@
 #include <string.h>
 
 #define BATCH_MAX         4u
-#define SHARE_PERCENT     14u /* of all reads; a tenth is promised, and the last look reads, too */
-#define BURST_MAX         12u /* calls of a burst: then callers meet */
+#define SHARE_PERCENT     14u /* of all reads; a tenth is promised, and the final check reads */
+#define BURST_MAX         12u /* calls of a burst, so that callers overlap */
 #define HOT_KEYS          4u
-#define CHOICES           8u /* of keys that are read: so many are looked at for one */
-#define ABSENT_NS         (50 * SL_NS_PER_MS) /* so long a key that was not there is not read again */
-#define MOVING_NS         SL_NS_PER_S         /* a key is moving so long after a write */
+#define CHOICES           8u                  /* candidates for each key that is read */
+#define ABSENT_NS         (50 * SL_NS_PER_MS) /* pause before a missing key is read again */
+#define MOVING_NS         SL_NS_PER_S         /* how long a key counts as moving after a write */
 #define FREE_MAX          1024u
-#define LOG_HEAD_START    20u           /* of so many parts of the log one may be used at once */
-#define CLAIM_BYTES       SL_PAGE_BYTES /* of the budget of puts, beside the value */
-#define BUDGET_SHARE      4u            /* one in so many bytes that are put */
+#define LOG_HEAD_START    20u           /* 1 / LOG_HEAD_START of the log may be used at once */
+#define CLAIM_BYTES       SL_PAGE_BYTES /* charged to the budget of puts, with the value */
+#define BUDGET_SHARE      4u            /* one in BUDGET_SHARE bytes that are put */
 #define BUDGET_HEAD_START (16 * SL_MIB)
-/* What had no answer may take effect so long after its caller gave up or died: in the queue of an
- * actor that is stopped, which is killed or goes on before. */
+/* An operation without an answer may take effect for this long after its caller gave up or died: it
+ * may be in the queue of a stopped actor, which is killed or continues before that. */
 #define SETTLE_NS (2 * THRASH_SETTLE_NS)
 
-/* Reads of one key in a row that gave the same value. */
+/* Reads of one key in a row that returned the same value. */
 struct run {
     uint32_t value; /* 0: none */
     uint32_t last;  /* its last read in the log */
@@ -45,7 +44,7 @@ struct contest {
     struct thrash *thrash;
     struct thrash_log *log;
     struct run runs[THRASH_CONTESTED];
-    uint32_t free[FREE_MAX]; /* places of the log that say nothing any more */
+    uint32_t free[FREE_MAX]; /* entries of the log that can be reused */
     uint32_t free_count;
     uint32_t count;
     uint32_t keys[BATCH_MAX], ops[BATCH_MAX];
@@ -67,14 +66,14 @@ static uint64_t contested_bytes(uint32_t key, uint32_t value)
     return sizeof(uint64_t) + thrash_below(&random, kind < 90 ? 2048 : kind < 98 ? 16384 : 131072);
 }
 
-/* The first word names key and value; what follows is theirs alone. */
+/* The first word identifies key and value; the rest is unique to them. */
 static void contested_fill(uint32_t key, uint32_t value, uint64_t *out, uint64_t length_bytes)
 {
     thrash_value_fill(THRASH_OBJECTS + key, value, out, length_bytes);
     out[0] = (uint64_t)key << 32 | value;
 }
 
-/* Whether another client, or the only one, began to write it a moment ago. */
+/* Whether a client began to write it a moment ago: another client, or the only one. */
 static bool is_moving(const struct thrash *thrash, uint32_t key)
 {
     uint64_t word =
@@ -160,7 +159,7 @@ static bool log_begin(struct contest *self, enum linear_kind kind)
     return true;
 }
 
-/* What says nothing leaves its place to the next one. */
+/* An entry that proves nothing is reused by the next one. */
 static void log_end(struct contest *self, uint32_t at, enum thrash_op_state state)
 {
     struct thrash_logged *op = &self->log->ops[self->ops[at]];
@@ -175,13 +174,13 @@ static void write_end(struct contest *self, uint32_t at, sl_err code)
 {
     bool removal = self->log->ops[self->ops[at]].kind == LINEAR_REMOVE;
     bool done = code == SL_OK || (removal && code == SL_ERR_NOT_FOUND);
-    /* These two say that nothing was done; others that nobody knows. */
+    /* These two codes mean that it had no effect; after others that is unknown. */
     bool refused = code == SL_ERR_BUSY || code == SL_ERR_NO_SPACE;
     log_end(self, at, done ? THRASH_OP_DONE : refused ? THRASH_OP_VOID : THRASH_OP_DOUBTFUL);
     thrash_count(self->thrash, THRASH_contested_writes, done);
 }
 
-/* The reads in between are told by the first and the last one: see above. */
+/* The first and the last read stand for those in between: see above. */
 static void run_go_on(struct contest *self, uint32_t at, uint32_t value)
 {
     struct run *run = &self->runs[self->keys[at]];
@@ -215,7 +214,8 @@ static void read_end(struct contest *self, uint32_t at, sl_err code, uint32_t va
     }
 }
 
-/* What the life before was in the middle of, at any place; its own runs ended with it. */
+/* Closes the operations that the previous life left open, at any entry; its runs of reads ended
+ * with it. */
 static void log_inherit(struct thrash_log *log)
 {
     uint64_t count = atomic_load_explicit(&log->count, memory_order_relaxed);
@@ -267,7 +267,8 @@ static bool is_taken(const struct contest *self, uint32_t key)
     return false;
 }
 
-/* At most `count`, none of which was found absent just now; rather those that move. False: none. */
+/* Chooses at most `count` keys, none of which was just found absent; prefers those that move.
+ * False: none. */
 static bool choose_readable(struct contest *self, uint32_t count)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
@@ -282,7 +283,7 @@ static bool choose_readable(struct contest *self, uint32_t count)
     return self->count > 0;
 }
 
-/* They take a part of what may be put, the rest is for objects. */
+/* Contested keys use a share of the put budget; the rest is for objects. */
 static bool may_write(struct contest *self, uint64_t bytes)
 {
     struct thrash_shared *shared = self->thrash->shared;
@@ -305,7 +306,7 @@ static bool write_begin(struct contest *self, enum linear_kind kind, uint32_t co
     for (uint32_t i = 0; i < count && kind != LINEAR_REMOVE; i++) {
         uint32_t value = self->log->ops[self->ops[i]].value;
         uint64_t bytes = contested_bytes(self->keys[i], value);
-        (void)may_write(self, bytes); /* little beside the head start */
+        (void)may_write(self, bytes); /* small compared with the head start */
         contested_fill(self->keys[i], value, self->buffers[i].at, bytes);
         self->buffers[i].length_bytes = bytes;
         self->pieces[i] = (struct sl_piece){.at = self->buffers[i].at, .length_bytes = bytes};
@@ -431,7 +432,7 @@ void thrash_contest_close(struct contest **contest)
     *contest = NULL;
 }
 
-/* The log is to last as long as the run. */
+/* Whether the log will last for the whole run. */
 static bool log_has_room(const struct contest *self)
 {
     const struct thrash_shared *shared = self->thrash->shared;

@@ -1,8 +1,8 @@
 /* tests/fault/thrash_engine.c - an engine of two ranks and two pools: stores and loads of blocks,
  * several at a time, some cancelled.
  *
- * Every byte of a loaded block is compared; a block that is ours carries a pattern of its own, so
- * that a write after the fence of its op is seen. */
+ * Every byte of a loaded block is compared. A device block that no op uses carries a pattern of its
+ * own, which shows writes after the fence of its op. */
 #include "client/tools/bench/replay_content.h"
 #include "tests/fault/thrash.h"
 
@@ -12,14 +12,14 @@
 #define DEVICE_BLOCKS 128u
 #define LAYERS        3u
 #define OPS_MAX       3u  /* at a time */
-#define ASIDES_MAX    12u /* ops whose blocks are not given back yet */
+#define ASIDES_MAX    12u /* ops whose blocks are not released yet */
 #define LAYER_ALIGN   256u
-#define CANCELS_OF    16u /* one of so many ops is cancelled */
+#define CANCELS_OF    16u /* one op in CANCELS_OF is cancelled */
 #define RETRY_NS      (10 * SL_NS_PER_MS)
-#define LAYERED_OF    3u                 /* one of so many ops goes by layers */
-#define LAYER_NS      (2 * SL_NS_PER_MS) /* what a layer takes at most */
+#define LAYERED_OF    3u                 /* one op in LAYERED_OF is layer by layer */
+#define LAYER_NS      (2 * SL_NS_PER_MS) /* longest computation of a layer */
 
-/* Bytes of a block in each layer of each pool: no multiples of 16, and one larger than a page. */
+/* Bytes of a block in each layer of each pool: not multiples of 16, and one larger than a page. */
 static const uint32_t piece_bytes[THRASH_POOLS][LAYERS] = {{1000, 1234, 4100}, {77, 512, 2049}};
 
 struct op {
@@ -43,7 +43,7 @@ struct thrash_engine {
     uint32_t free_count;
     struct op asides[ASIDES_MAX];
     uint32_t aside_count;
-    uint64_t *part; /* one part's right bytes */
+    uint64_t *part; /* the right bytes of one part */
 };
 
 /* ---- memory ---- */
@@ -65,13 +65,13 @@ static void lay_out(struct thrash_engine *engine)
     }
 }
 
-/* What a block of a chat must hold, in one rank and pool. */
+/* Makes the contents of a chat's block in one rank and pool. */
 static void part_make(struct thrash_engine *engine, uint32_t block, uint32_t rank, uint32_t pool)
 {
     replay_part((uint64_t)block + 1, rank, pool, engine->part, engine->part_bytes[pool]);
 }
 
-/* What a device block holds while it is ours: of no chat. */
+/* Makes the pattern of a device block that no op uses: unlike any chat's. */
 static void pattern_make(struct thrash_engine *engine, uint32_t device_block, uint32_t rank,
                          uint32_t pool)
 {
@@ -129,7 +129,7 @@ static void blocks_give(struct thrash_engine *engine, const struct op *op)
     for (uint32_t i = 0; i < op->block_count; i++) {
         (void)block_each(engine, op->blocks[i], pattern_make, op->blocks[i], true);
     }
-    /* The oldest is taken first: a block rests as long as may be before it is looked at. */
+    /* The oldest is taken first, so that a block rests as long as possible before it is checked. */
     memmove(&engine->free_blocks[op->block_count], engine->free_blocks,
             engine->free_count * sizeof *engine->free_blocks);
     memcpy(engine->free_blocks, op->blocks, op->block_count * sizeof *op->blocks);
@@ -178,7 +178,7 @@ static void asides_look(struct thrash_engine *engine, uint64_t timeout_ns)
     }
 }
 
-/* After the end of an op: its blocks are ours again, now or later. */
+/* After the end of an op: its blocks return to us, now or later. */
 static void op_finish(struct thrash_engine *engine, struct op *op)
 {
     if (op->handle == NULL || op_fenced(engine, op, engine->thrash->shared->timeout_ns)) {
@@ -186,13 +186,13 @@ static void op_finish(struct thrash_engine *engine, struct op *op)
         sl_op_release(&op->handle);
         return;
     }
-    SL_ASSERT(engine->aside_count < ASIDES_MAX); /* nothing is started while there are so many */
+    SL_ASSERT(engine->aside_count < ASIDES_MAX); /* no op starts at this limit */
     engine->asides[engine->aside_count++] = *op;
 }
 
 /* ---- ops ---- */
 
-/* Blocks of the probe have none. */
+/* Blocks of the probe have no history. */
 static bool has_history(uint32_t block)
 {
     return block < THRASH_CHATS * THRASH_CHAT_BLOCKS;
@@ -230,13 +230,13 @@ static sl_err op_start(struct thrash_engine *engine, struct op *op)
                      : sl_load_start(engine->engine, &request, &op->handle, &op->result.why);
 }
 
-/* A layer of a store is computed: until then its blocks hold what must not be stored. */
+/* Computes a layer of a store: until then its blocks hold contents that must not be stored. */
 static void layer_compute(struct thrash_engine *engine, struct op *op, uint32_t layer)
 {
     for (uint32_t i = 0; i < op->block_count; i++) {
         (void)layer_each(engine, op->blocks[i], part_make, thrash_block(op->chat, i), true, layer);
     }
-    (void)sl_op_layer_ready(op->handle, layer, NULL); /* the op's end says the rest */
+    (void)sl_op_layer_ready(op->handle, layer, NULL); /* an error also fails the op */
 }
 
 static void layers_compute(struct thrash_engine *engine, struct op *ops, uint32_t count,
@@ -256,7 +256,8 @@ static void layers_compute(struct thrash_engine *engine, struct op *ops, uint32_
     }
 }
 
-/* Layers that are told are right at once, and of the blocks that the load ends with. */
+/* Checks layers as they are reported: they have the right bytes at once, for exactly the blocks
+ * that the load ends with. */
 static void layers_load(struct thrash_engine *engine, struct op *op)
 {
     struct thrash *thrash = engine->thrash;
@@ -284,7 +285,7 @@ static void op_wait(struct thrash_engine *engine, struct op *op)
         layers_load(engine, op);
     }
     sl_err err = sl_op_wait(op->handle, 0, &result);
-    SL_ASSERT(err == SL_OK); /* an op that is awaited to its end always ends */
+    SL_ASSERT(err == SL_OK); /* waiting without a limit always succeeds */
     op->result = result;
     if (op->layers_told > 0 && result.code == SL_OK && result.block_count != op->blocks_told) {
         thrash_count(engine->thrash, THRASH_wrong, 1);
@@ -303,8 +304,8 @@ static void store_note(struct thrash_engine *engine, const struct op *op)
         }
         struct thrash_object *row = row_of(engine, block);
         thrash_count(engine->thrash, THRASH_blocks_stored, stored);
-        /* What existed may have been there for long; and we may have been stopped since the store:
-         * its beginning is what we know. */
+        /* A block that existed may be old. We may also have been stopped since the store: only its
+         * beginning is known. */
         if (stored) {
             atomic_store_explicit(&row->clock, op->began_clock, memory_order_relaxed);
         }
@@ -312,7 +313,7 @@ static void store_note(struct thrash_engine *engine, const struct op *op)
     }
 }
 
-/* Whether the block, acknowledged before, may be gone for want of disk. */
+/* Whether the block, acknowledged before, may be gone for lack of disk space. */
 static bool may_be_evicted(const struct thrash_engine *engine, uint64_t clock)
 {
     const struct thrash_shared *shared = engine->thrash->shared;
@@ -320,7 +321,7 @@ static bool may_be_evicted(const struct thrash_engine *engine, uint64_t clock)
     return !shared->strict && now - SL_MIN(now, clock) > shared->recent_bytes;
 }
 
-/* A load said that this block is nowhere. Blocks of a chat are removed by nobody. */
+/* A load reported this block as missing. No client removes blocks of a chat. */
 static void miss_note(struct thrash_engine *engine, const struct op *op, uint32_t number)
 {
     struct thrash *thrash = engine->thrash;
@@ -365,7 +366,7 @@ static void load_check(struct thrash_engine *engine, const struct op *op)
 {
     struct thrash *thrash = engine->thrash;
     const struct sl_op_result *result = &op->result;
-    /* Not cut off by a deadline: then a miss is no answer, but what was loaded counts. */
+    /* Not ended by a deadline: then a miss is no answer, but loaded blocks count. */
     bool told = result->code == SL_OK || result->code == SL_ERR_NOT_FOUND;
     if (!told && result->code != SL_ERR_INCOMPLETE) {
         return;
@@ -395,7 +396,7 @@ static void load_check(struct thrash_engine *engine, const struct op *op)
     }
 }
 
-/* Starts all, cancels some, waits for all, and judges. */
+/* Starts all ops, cancels some, waits for all, and judges them. */
 static void ops_run(struct thrash_engine *engine, struct op *ops, uint32_t count)
 {
     struct thrash *thrash = engine->thrash;
@@ -451,7 +452,7 @@ static void step(struct thrash_engine *engine, uint32_t *chats)
         uint64_t bytes = (uint64_t)op->block_count * THRASH_RANKS *
                          (sl_align_up(engine->part_bytes[0], SL_PAGE_BYTES) +
                           sl_align_up(engine->part_bytes[1], SL_PAGE_BYTES));
-        /* A store is mostly of a new chat, else of one that may be there in part. */
+        /* A store is mostly of a new chat, else of one that may exist in part. */
         bool fresh = op->store && *chats < THRASH_CHATS && thrash_may_put(thrash, bytes);
         op->chat = fresh ? (*chats)++ : (uint32_t)thrash_below(&thrash->random, *chats);
         op->store = op->store &&
@@ -541,7 +542,7 @@ static sl_err one_op(struct thrash_engine *engine, uint32_t chat, uint32_t block
         return SL_ERR_LIMIT;
     }
     ops_run(engine, &op, 1);
-    /* ops_run keeps the op when its blocks are not free; the result is here in any case. */
+    /* ops_run keeps the op when its blocks are not free; the result is available in any case. */
     return op.result.code != SL_OK                    ? op.result.code
            : !store && op.result.block_count < blocks ? SL_ERR_NOT_FOUND
                                                       : SL_OK;
@@ -572,7 +573,8 @@ int thrash_engine_main(struct thrash *thrash)
             thrash_sleep_ns(RETRY_NS);
         }
     }
-    /* Engines store different chats, and load all of them. A new life goes on behind the last. */
+    /* Engines store different chats, and load all of them. A new life continues after the last chat
+     * stored. */
     uint32_t chats = 1;
     for (uint32_t i = 0; i < THRASH_CHATS; i++) {
         uint64_t word =

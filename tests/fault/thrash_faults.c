@@ -1,8 +1,9 @@
-/* tests/fault/thrash_faults.c - who is killed, stopped or restarted, and when: all from the seed.
+/* tests/fault/thrash_faults.c - chooses by the seed which process is killed, stopped or restarted,
+ * and when.
  *
- * The order of faults follows from the seed; their exact moments follow from how fast the node is
+ * The order of faults follows from the seed; their exact moments depend on how fast the node is
  * whole again, since most faults wait for that. Some do not wait, and hit a node that is still
- * busy with the last one. */
+ * recovering from the last one. */
 #include "tests/fault/thrash_driver.h"
 
 #include <signal.h>
@@ -13,27 +14,27 @@
 #define WHOLE_NS_MAX   (15 * SL_NS_PER_S)
 #define NOTICED_NS_MAX (5 * SL_NS_PER_S)
 #define PAUSE_NS_MAX   (450 * SL_NS_PER_MS)
-/* Most faults leave an actor alone for longer than the supervisor takes for stable: its back-off is
- * no subject here. Some do not, and hit an actor that has hardly begun. */
+/* Most faults leave an actor undisturbed until the supervisor considers it stable, since the
+ * back-off is not tested here. Some do not, and hit an actor that has just started. */
 #define ACTOR_REST_NS      (12500 * SL_NS_PER_MS)
 #define HASTY_REST_NS      (200 * SL_NS_PER_MS)
 #define HASTY_OF           10u
 #define SHORT_STOP_NS_MAX  (800 * SL_NS_PER_MS)
-#define LONG_STOP_NS       (3 * SL_NS_PER_S)     /* the supervisor kills it before */
+#define LONG_STOP_NS       (3 * SL_NS_PER_S)     /* the supervisor kills it earlier */
 #define WORKER_STOP_NS_MAX (3500 * SL_NS_PER_MS) /* a reservation is kept for 2 s */
 #define SAMPLE_EVERY_NS    SL_NS_PER_S
 #define NO_SUPERVISOR_NS   (1200 * SL_NS_PER_MS)
 
-/* ---- stopped processes go on in time ---- */
+/* ---- stopped processes continue in time ---- */
 
 static void stop_end(struct driver *driver, uint32_t at)
 {
     struct driver_stop *stop = &driver->stops[at];
-    if (stop->worker != NULL) { /* counted before it can look */
+    if (stop->worker != NULL) { /* counted before the worker can read it */
         atomic_fetch_add_explicit(&stop->worker->stopped_ns,
                                   sl_clock_monotonic_ns() - stop->since_ns, memory_order_release);
     }
-    (void)driver_signal(stop->pidfd, SIGCONT); /* gone already: nothing to do */
+    (void)driver_signal(stop->pidfd, SIGCONT); /* has no effect if it has ended */
     (void)close(stop->pidfd);
     *stop = driver->stops[--driver->stop_count];
 }
@@ -64,7 +65,7 @@ static bool stop_begin(struct driver *driver, int pidfd, struct thrash_worker *w
     return true;
 }
 
-/* Everything that goes on by itself. */
+/* Runs everything that is due in the meantime. */
 void driver_tend(struct driver *driver)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
@@ -152,11 +153,11 @@ static void actor_fault(struct driver *driver, uint32_t actor)
         return;
     }
     if (kind < 85 && kind >= 50 && actor_is_stopped(driver)) {
-        return; /* one stopped actor at a time: each costs up to a second */
+        return; /* one stopped actor at a time: each may delay calls by a second */
     }
     int pidfd = driver_pidfd(driver, thrash_victim_names[actor], &pid);
     if (pidfd < 0) {
-        return; /* is just being restarted */
+        return; /* it is just being restarted */
     }
     driver->actors[actor].hurt_ns = now_ns;
     if (kind >= 50 && kind < 85) {
@@ -180,7 +181,8 @@ static void actor_fault(struct driver *driver, uint32_t actor)
     }
 }
 
-/* From the kill of a client until the registrar has noticed, and released what it had. */
+/* The time from the kill of a client until the registrar has noticed it and released its
+ * resources. */
 static void noticed_measure(struct driver *driver, uint64_t died_before, uint64_t since_ns)
 {
     while (sl_clock_monotonic_ns() - since_ns < NOTICED_NS_MAX && !driver_interrupted()) {
@@ -205,7 +207,7 @@ static void worker_fault(struct driver *driver, enum thrash_role role, enum thra
     int pidfd = -1;
     for (uint32_t i = 0; i < driver->stop_count; i++) {
         if (driver->stops[i].worker == worker) {
-            return; /* is stopped already */
+            return; /* it is stopped already */
         }
     }
     if (pid == 0 || sl_proc_id_of((uint32_t)pid, &id, NULL) != SL_OK ||
@@ -233,8 +235,8 @@ static void worker_fault(struct driver *driver, enum thrash_role role, enum thra
     }
 }
 
-/* Without its supervisor a node goes on working; what dies then stays dead. The next start takes
- * over what is left, and nothing in memory is lost. */
+/* A node works without its supervisor, but processes that die are not restarted. The next start
+ * takes over the remaining processes, and no value in memory is lost. */
 static void supervisor_kill(struct driver *driver, int pidfd)
 {
     struct thrash_random *random = &driver->random;
@@ -242,7 +244,7 @@ static void supervisor_kill(struct driver *driver, int pidfd)
     uint32_t actor = (uint32_t)thrash_below(random, THRASH_ACTORS);
     uint64_t alone_ns = thrash_below(random, NO_SUPERVISOR_NS);
     uint32_t pid = 0;
-    while (driver->stop_count > 0) { /* the start below takes a while */
+    while (driver->stop_count > 0) { /* the start below takes some time */
         driver_tend(driver);
     }
     driver->tally[THRASH_VICTIM_SUPERVISOR][THRASH_KILL] += driver_signal(pidfd, SIGKILL);

@@ -1,5 +1,5 @@
-/* tests/fault/thrash_history.c - the shared file with all that was acknowledged, and the functions
- * that say what the bytes of a key must be. */
+/* tests/fault/thrash_history.c - the shared file of acknowledged operations, and the functions that
+ * compute the right bytes of a key. */
 #include "client/tools/bench/replay_content.h"
 #include "tests/fault/thrash.h"
 
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define COMMON_BLOCKS 2u /* of eight chats: what a system prompt is to many conversations */
+#define COMMON_BLOCKS 2u /* shared by eight chats, like a system prompt */
 #define COMMON_CHATS  8u
 
 uint64_t thrash_random(struct thrash_random *random)
@@ -94,7 +94,7 @@ static uint64_t value_seed(uint32_t object, uint64_t version)
     return thrash_random(&random);
 }
 
-/* Mostly small, seldom large, any length. */
+/* Mostly small, rarely large, of any length. */
 uint64_t thrash_value_bytes(uint32_t object, uint64_t version)
 {
     struct thrash_random random = {.state = value_seed(object, version)};

@@ -1,5 +1,5 @@
-/* tests/fault/thrash_node.c - the node of a run: started and stopped by deploy/sluice-node, looked
- * at from outside. */
+/* tests/fault/thrash_node.c - the node of a run: started and stopped by deploy/sluice-node, and
+ * observed from outside. */
 #include "tests/fault/thrash_driver.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define ARGUMENTS_MAX   40
-#define CODE_TERMINATED 143 /* by the SIGTERM of an upgrade, before it listened for it */
+#define CODE_TERMINATED 143 /* by an upgrade's SIGTERM, before it was handled */
 #define CODE_KILLED                                                               \
     137 /* SIGKILL as the supervisor sees it: ours, or its own of a stopped actor \
          */
@@ -25,13 +25,13 @@ const char *const thrash_victim_names[THRASH_VICTIM_COUNT] = {
     "tierer.0",  "transporter.0", "client",      "engine",    "supervisor",
 };
 
-/* The smallest segments: a tierer that is killed gives up the rest of one. io_grace is short, since
- * the i/o of a killed process is over long before. */
+/* The smallest log files: a tierer that is killed abandons the rest of one. io_grace is short,
+ * since the i/o of a killed process ends long before. */
 static const char *const fixed_settings[] = {"--ranks",       "2",  "--disk-segment", "4MiB",
                                              "--io-grace",    "3s", "--trace-events", "8192",
                                              "--clients-max", "128"};
 
-/* In a process group of its own, or in ours. */
+/* Starts it in a process group of its own, or in ours. */
 static pid_t node_run(const struct driver *driver, const char *command, const char *const *words,
                       uint32_t word_count, bool own_group)
 {
@@ -197,7 +197,7 @@ void driver_sample(struct driver *driver)
     driver->sampled_ns = sl_clock_monotonic_ns();
 }
 
-/* ---- what is left ---- */
+/* ---- leftovers ---- */
 
 static bool belongs(const struct driver *driver, const char *pid, char *line, size_t room)
 {

@@ -1,15 +1,16 @@
-/* tests/fault/thrash_probe.c - does the node work, all of it? One round puts, reads it back, reads
- * what is on disk alone, stores a block and loads it, and is whole when all of that was right. */
+/* tests/fault/thrash_probe.c - tests whether the whole node works. A round puts a value and reads
+ * it back, reads a value that is only on disk, and stores and loads a block. It succeeds if all of
+ * that was right. */
 #include "tests/fault/thrash.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define PAUSE_NS      (500 * SL_NS_PER_MS) /* between two rounds while nobody waits */
+#define PAUSE_NS      (500 * SL_NS_PER_MS) /* between two rounds while no worker waits */
 #define RETRY_NS      (2 * SL_NS_PER_MS)
 #define VALUE_BYTES   3000u
 #define COLD_TRIES    64u
-#define ROUND_CLAIMED (64 * SL_KIB) /* what a round puts, at most */
+#define ROUND_CLAIMED (64 * SL_KIB) /* most bytes that a round puts */
 
 struct probe {
     struct thrash *thrash;
@@ -48,7 +49,7 @@ static bool object_round(struct probe *probe)
     return err == SL_OK;
 }
 
-/* Reads an object that is on disk alone, when one is found. */
+/* Reads an object that is only on disk, if one is found. */
 static bool cold_round(struct probe *probe)
 {
     struct thrash *thrash = probe->thrash;
@@ -112,7 +113,7 @@ int thrash_probe_main(struct thrash *thrash)
             atomic_store_explicit(&thrash->self->whole_from_ns, began_ns, memory_order_relaxed);
             atomic_store_explicit(&thrash->self->whole_until_ns, sl_clock_monotonic_ns(),
                                   memory_order_release);
-            /* Whoever waits is served by the next round that begins after the wish. */
+            /* A waiting worker is served by the next round, which begins after its request. */
             uint64_t until_ns = sl_clock_monotonic_ns() + PAUSE_NS;
             while (!atomic_load_explicit(&shared->probe_wanted, memory_order_relaxed) &&
                    !atomic_load_explicit(&shared->stop, memory_order_relaxed) &&

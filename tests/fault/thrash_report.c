@@ -1,4 +1,4 @@
-/* tests/fault/thrash_report.c - what a run did, and whether the node kept its promises. */
+/* tests/fault/thrash_report.c - summarizes a run, and whether the node kept its promises. */
 #include "tests/fault/thrash_driver.h"
 
 #include <jansson.h>

@@ -1,9 +1,9 @@
-/* tests/fault/thrash_upgrade.c - with --upgrades the node goes to other programs and back again and
- * again, whatever else happens to it meanwhile.
+/* tests/fault/thrash_upgrade.c - with --upgrades, the node is repeatedly upgraded to other programs
+ * and back, in addition to all other faults.
  *
- * The others are a copy of this program's folder. Faults hit an upgrade as anything else: one that
- * an actor's death or a stopped supervisor has ended, or that was killed itself, is followed by
- * another. When all faults are over, one has to succeed. Its moments are drawn by a seed of their
+ * The other programs are a copy of this program's folder. Faults hit an upgrade like anything else:
+ * if an upgrade was killed, or failed because an actor died or the supervisor was stopped, another
+ * one follows. After all faults, one has to succeed. Upgrade times are drawn from a seed of their
  * own, so that the other faults are those of the same seed without upgrades. */
 #include "tests/fault/thrash_driver.h"
 
@@ -90,7 +90,7 @@ void driver_upgrade_tend(struct driver *driver)
     }
 }
 
-/* One that nothing disturbs: its code, -1 when it did not end. */
+/* Runs an upgrade without faults. Returns its code; -1: it did not end. */
 static int undisturbed(struct driver *driver)
 {
     struct driver_upgrade *upgrade = &driver->upgrade;

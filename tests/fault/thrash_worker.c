@@ -1,4 +1,4 @@
-/* tests/fault/thrash_worker.c - what all workers share: counting, measuring waits, attaching. */
+/* tests/fault/thrash_worker.c - code of all workers: counting, measuring waits, attaching. */
 #include "tests/fault/thrash.h"
 
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #define ATTACH_PAUSE_NS  (50 * SL_NS_PER_MS)
-#define SLOW_NS          SL_NS_PER_S /* worth a line */
+#define SLOW_NS          SL_NS_PER_S /* longer calls are logged */
 #define EVENTS_NOTED_MAX 10000u
-#define PUT_HEAD_START   20u /* of so many parts of the budget one may be used at once */
+#define PUT_HEAD_START   20u /* 1 / PUT_HEAD_START of the budget may be used at once */
 
 void thrash_sleep_ns(uint64_t ns)
 {
@@ -81,7 +81,7 @@ uint64_t thrash_call_end(struct thrash *thrash, struct thrash_call call, sl_err 
 {
     struct thrash_worker *self = thrash->self;
     uint64_t wait_ns = sl_clock_monotonic_ns() - call.began_ns;
-    /* The driver counts a stop before it lets us go on. */
+    /* The driver counts a stop before it lets us continue. */
     uint64_t stopped_ns =
         atomic_load_explicit(&self->stopped_ns, memory_order_acquire) - call.stopped_ns;
     wait_ns -= SL_MIN(wait_ns, stopped_ns);

@@ -1,4 +1,4 @@
-/* tests/fault/thrash_workers.c - the worker processes: started, started anew, ended. */
+/* tests/fault/thrash_workers.c - starts, restarts and ends the worker processes. */
 #include "tests/fault/thrash_driver.h"
 
 #include <signal.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define HANG_NS (20 * SL_NS_PER_S) /* beyond deadline and margin: it will not come back */
+#define HANG_NS (20 * SL_NS_PER_S) /* beyond deadline and margin: it will not return */
 #define END_NS  (30 * SL_NS_PER_S)
 #define TICK_NS (5 * SL_NS_PER_MS)
 
@@ -80,8 +80,8 @@ void driver_workers_start(struct driver *driver)
     }
 }
 
-/* Takes the exit of one that ended; true: it did. What nobody killed and did not end well crashed.
- */
+/* Reaps one that has ended; true: it had. An unexpected bad exit that is not from a kill is a
+ * crash. */
 static bool worker_reap(struct driver *driver, uint32_t index)
 {
     int status = 0;
@@ -110,7 +110,8 @@ static bool stopped_by_us(const struct driver *driver, const struct thrash_worke
     return false;
 }
 
-/* A call that is far beyond its deadline: told once, and its process is ended to go on. */
+/* Reports a call that is far beyond its deadline once, and kills its process so that the run
+ * continues. */
 static void hang_look(struct driver *driver, uint32_t index, uint64_t now_ns)
 {
     const struct thrash_shared *shared = driver->shared;

@@ -1,8 +1,8 @@
-/* tests/fuzz/fuzz_client.c - the client library against a hostile registrar and coordinator: an
- * index and an arena header that say anything and go on changing, answers that mean anything. No
- * call crashes, hangs, gives more bytes than it was given room for, or a code that is none.
+/* tests/fuzz/fuzz_client.c - the client library against a hostile registrar and coordinator: index
+ * and arena header hold arbitrary bytes and keep changing, answers are arbitrary. No call may
+ * crash, hang, return more bytes than its buffer holds, or return an unknown code.
  *
- * An input: changes of the index, calls, and the bytes that the answers are made of. */
+ * An input: changes of the index, calls, and the bytes from which answers are made. */
 #include "client/include/sluice.h"
 #include "ipc/msg/sl_mailbox.h"
 #include "ipc/shm/index_internal.h"
@@ -25,11 +25,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define CHANGES_MAX 24u
 
 static struct hostile_node node;
-static unsigned char *image; /* of the index's data as the registrar left it */
+static unsigned char *image; /* the index's data as the registrar left it */
 static struct sl_client *client;
 static struct sl_engine *engine;
 
-/* ---- the other side ---- */
+/* ---- the registrar and coordinator ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct hostile answers; /* under the lock */
@@ -83,7 +83,7 @@ static void serve(struct sl_mailbox *mailbox, struct sl_codec *in, struct sl_cod
             continue;
         }
         pthread_mutex_lock(&lock);
-        uint64_t times = hostile_byte(&answers.input) >= 240 ? 3 : 1; /* an answer too many */
+        uint64_t times = hostile_byte(&answers.input) >= 240 ? 3 : 1; /* one answer too many */
         for (uint64_t i = 0; i < times; i++) {
             hostile_reply(&answers, &msg, way_send, &way);
         }
@@ -116,7 +116,7 @@ static void *registrar_run(void *unused)
     return NULL;
 }
 
-/* ---- this side ---- */
+/* ---- the client ---- */
 
 static void need(sl_err err, const struct sl_error *why)
 {
@@ -175,8 +175,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     HOSTILE_MUST(pthread_create(&thread, NULL, registrar_run, NULL) == 0);
     need(sl_client_open(&options, &client, &why), &why);
     engine_make();
-    /* Everything is mapped and connected: the names are not needed any more, but for the pins that
-     * a new greeting makes. */
+    /* Everything is mapped and connected: the names are no longer needed, except for the pin file
+     * that a new HELLO makes. */
     return 0;
 }
 
@@ -214,7 +214,7 @@ static void codes_check(const sl_err *codes, uint32_t count)
     }
 }
 
-/* The same with values in pieces: put on terms, got by ranges, written little by little. */
+/* The same with values in pieces: put with options, got by ranges, written step by step. */
 static void call_pieces(struct hostile_input *input, uint64_t what, uint32_t count)
 {
     static unsigned char rooms[ITEMS_MAX][ROOM];
@@ -402,7 +402,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     for (uint64_t i = 0; i < changes; i++) {
         change(&input);
     }
-    /* The second half of what is left is for the answers. */
+    /* The second half of the rest is for the answers. */
     size_t left = (size_t)(input.end - input.at);
     pthread_mutex_lock(&lock);
     answers.input = (struct hostile_input){input.at + left / 2, input.end};
@@ -412,7 +412,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
         call_one(&input);
     }
     pthread_mutex_lock(&lock);
-    answers.input = (struct hostile_input){NULL, NULL}; /* the bytes are not ours to keep */
+    answers.input = (struct hostile_input){NULL, NULL}; /* the bytes are only borrowed */
     pthread_mutex_unlock(&lock);
     return 0;
 }

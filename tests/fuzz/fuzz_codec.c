@@ -1,8 +1,8 @@
-/* tests/fuzz/fuzz_codec.c - any bytes are decoded or refused; what was decoded can be sent on and
- * means the same.
+/* tests/fuzz/fuzz_codec.c - arbitrary bytes are decoded or refused; a decoded message can be
+ * encoded again with the same meaning.
  *
- * Now and then the input is replaced by a message of any type, whole or with one field broken: byte
- * changes alone seldom keep a frame a frame. */
+ * Now and then the input is replaced by a message of any type, valid or with one field broken: byte
+ * changes rarely keep a frame well-formed. */
 #include "tests/unit/messaging_support.h"
 
 #include <stddef.h>
@@ -55,7 +55,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length_bytes, size_t lengt
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
 {
-    /* Two, since decoding reuses storage: the second must not touch what the first gave. */
+    /* Two, since decoding reuses storage: the second must not change the result of the first. */
     static struct sl_codec *first;
     static struct sl_codec *second;
     struct sl_msg msg = {0};
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     char difference[96];
     SL_ASSERT(sl_codec_encode(second, &msg, &frame, &frame_bytes, &why) == SL_OK);
     SL_ASSERT(sl_codec_decode(second, frame, frame_bytes, &again, &why) == SL_OK);
-    again.version = msg.version; /* a newer sender's message goes on as ours */
+    again.version = msg.version; /* a newer sender's message is encoded as ours */
     SL_ASSERT(messages_equal(&msg, &again, difference, sizeof(difference)));
     return 0;
 }

@@ -1,7 +1,6 @@
-/* tests/fuzz/fuzz_config.c - any bytes as a settings file: they are read, or refused by name; what
- * was read is within its range and reads back the same; no file leaves anything behind that
- * the next one could stumble over. The same bytes go through the parsers of single
- * values. */
+/* tests/fuzz/fuzz_config.c - arbitrary bytes as a settings file: they are read, or refused by name.
+ * A value that was read is within its range and reads back the same, and no file leaves state that
+ * affects the next one. The same bytes are passed to the parsers of single values. */
 #include "runtime/base/config_file.h"
 #include "runtime/base/sl_config.h"
 #include "runtime/base/sl_parse.h"

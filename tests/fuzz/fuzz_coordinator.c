@@ -1,6 +1,6 @@
-/* tests/fuzz/fuzz_coordinator.c - the coordinator among hostile engines, keyers, swappers,
- * transporters and registrars, over an index that changes under it: every op ends, every pin is
- * given back. */
+/* tests/fuzz/fuzz_coordinator.c - the coordinator with hostile engines, keyers, swappers,
+ * transporters and registrars, over an index that changes during its work: every op ends, every pin
+ * is released. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/coordinator/internal.h"
 #include "tests/fuzz/hostile_node.h"
@@ -19,7 +19,7 @@ static const uint32_t requests[] = {
     SL_MSG_PING,  SL_MSG_LAYERS, SL_MSG_HANDOVER_WORD, SL_MSG_LAYERS,
 };
 
-/* Peers that claim to be the same process are one process: as the real environment does it. */
+/* Peers that claim to be the same process are one process, as in the real environment. */
 static sl_err watch_once(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie)
 {
     struct hostile *hostile =
@@ -49,7 +49,7 @@ static void world(struct hostile *hostile)
     hostile_node_change(hostile->own, hostile);
 }
 
-/* ---- what good peers answer ---- */
+/* ---- answers of well-behaved peers ---- */
 
 static void answer_keys(const struct sl_msg *request, struct sl_msg *reply)
 {
@@ -92,7 +92,7 @@ static void answer_copy(struct hostile *hostile, const struct sl_msg *request, s
     static unsigned char done[ITEMS_MAX / 8];
     static unsigned char digests[ITEMS_MAX * 16];
     static unsigned char chunks[ITEMS_MAX * 8];
-    uint64_t whole = 0; /* values are one chunk: whole with their last layer */
+    uint64_t whole = 0; /* values are one chunk, complete with their last layer */
     uint64_t count = SL_MIN(request->body.copy.items.count, ITEMS_MAX);
     memset(done, hostile_byte(&hostile->input) < 192 ? 0xff : 0x5b, sizeof(done));
     reply->body.copy_reply.done = (struct sl_bytes){done, (count + 7) / 8};
@@ -106,7 +106,8 @@ static void answer_copy(struct hostile *hostile, const struct sl_msg *request, s
     }
 }
 
-/* What other nodes have: all of it, or it ends somewhere, or came here meanwhile. */
+/* The blocks that other nodes have: all, the first ones, or some that have arrived here
+ * meanwhile. */
 static struct sl_u64s came_codes(struct hostile *hostile, uint64_t item_count)
 {
     static uint64_t codes[ITEMS_MAX];
@@ -143,7 +144,7 @@ static void answered(struct hostile *hostile, const struct sl_msg *request, stru
     }
 }
 
-/* ---- what must hold ---- */
+/* ---- invariants ---- */
 
 static void check(struct hostile *hostile, bool end)
 {

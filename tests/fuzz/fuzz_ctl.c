@@ -1,9 +1,9 @@
-/* tests/fuzz/fuzz_ctl.c - sluicectl over a node's directories that hold anything: metrics pages and
- * logs as `status` and `trace` read them; command lines, settings from the environment, lines of
- * `keys`. Every command ends with one of the documented exit codes.
+/* tests/fuzz/fuzz_ctl.c - sluicectl over a node's directories with arbitrary contents: metrics
+ * pages and logs as `status` and `trace` read them; command lines, settings from the environment,
+ * lines of `keys`. Every command ends with one of the documented exit codes.
  *
- * Input: bytes of choices; the rest is the page's changes, the log, or the words of the command
- * line, one a line. */
+ * Input: bytes of choices; the rest is the changes of the page, the log, or the words of the
+ * command line, one a line. */
 #include "client/tools/ctl/commands.h"
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_metrics.h"
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define PAGE_FILES 2u
 
 static char directory[64];
-static unsigned char *page; /* a good one, as an actor makes it */
+static unsigned char *page; /* a valid one, as an actor makes it */
 static uint64_t page_bytes;
 static char shm_option[96], log_option[96], runtime_option[96];
 
@@ -84,14 +84,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)snprintf(log_option, sizeof(log_option), "--log-dir=%s", directory);
     (void)snprintf(runtime_option, sizeof(runtime_option), "--runtime-dir=%s", directory);
     page_make();
-    /* The fuzzer's own reports go past these. */
+    /* Reports of the fuzzer itself do not use these. */
     stdout = fopen("/dev/null", "we");
     stderr = fopen("/dev/null", "we");
     HOSTILE_MUST(stdout != NULL && stderr != NULL);
     return 0;
 }
 
-/* In the place of Python, which the commands would start with what they have read (--wrap). */
+/* Replaces the Python script that the commands would start with their data (--wrap). */
 int __wrap_ctl_script_print(const char *name, const char *const words[], json_t *facts);
 int __wrap_ctl_script_print(const char *name, const char *const words[], json_t *facts)
 {
@@ -150,7 +150,7 @@ static void log_make(struct hostile_input *input)
     char *text = malloc(sizeof(line) + left);
     HOSTILE_MUST(text != NULL);
     memcpy(text, line, sizeof(line) - 1);
-    for (size_t i = 0; i < left; i++) { /* a good line, with bytes of the input here and there */
+    for (size_t i = 0; i < left; i++) { /* a valid line, with some bytes of the input */
         text[sizeof(line) - 1 + i] = (char)input->at[i];
     }
     file_write("keyer.jsonl", text, sizeof(line) - 1 + left);
@@ -183,8 +183,8 @@ static void see_pages(struct hostile_input *input)
     (void)run(&ctl_trace, argc, argv);
 }
 
-/* Words of the input, one a line; each in memory of its own length, so that reading past it shows.
- */
+/* Words of the input, one a line; each in memory of its exact length, so that reading past it is
+ * detected. */
 static int words_of(struct hostile_input *input, char *argv[WORDS_MAX + 1])
 {
     int argc = 0;
@@ -207,7 +207,7 @@ static void command_line(struct hostile_input *input)
     char *words[WORDS_MAX + 1];
     char *argv[WORDS_MAX + 1];
     int argc = words_of(input, words);
-    memcpy(argv, words, sizeof(argv)); /* the commands move them about */
+    memcpy(argv, words, sizeof(argv)); /* the commands reorder them */
     if (how % 4 == 0) {
         (void)run(&ctl_config, argc, argv);
     } else if (how % 4 == 1) { /* reads standard input, which is empty here */

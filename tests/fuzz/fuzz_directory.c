@@ -1,7 +1,7 @@
-/* tests/fuzz/fuzz_directory.c - the cluster directory with a server that sends anything.
+/* tests/fuzz/fuzz_directory.c - the cluster directory with a server that sends arbitrary bytes.
  *
- * The input is what the server sends behind a good greeting, cut at byte 0xff: between the pieces
- * the directory runs, is asked and told. Whatever comes, each look-up ends once, and the directory
+ * The input is sent by the server after a valid greeting, cut at bytes 0xff: between the pieces the
+ * directory runs, and gets queries and updates. Each look-up ends exactly once, and the directory
  * stays within its bounds. */
 #include "ipc/msg/sl_cluster.h"
 #include "runtime/net/directory/directory.h"
@@ -65,7 +65,7 @@ static int listener_make(char url[200])
     return listener;
 }
 
-/* Runs the directory, and takes what it says off the socket. */
+/* Runs the directory, and discards the bytes that it sends. */
 static void turn(int listener)
 {
     static char heard[65536];
@@ -99,7 +99,7 @@ static void ask_and_tell(uint32_t round)
     (void)sl_directory_tell(bed.directory, round + 1, round % 2 == 0);
 }
 
-/* What a node would connect to is a number and a port, whatever else was told. */
+/* A member's address consists of a number and a port, whatever else the server sent. */
 static void members_check(void)
 {
     const struct sl_directory_member *members = NULL;
@@ -150,12 +150,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         (void)close(bed.server);
     }
     bed.server = -1;
-    bed.now_ns += 2 * SECOND; /* the connection is gone, or silent for too long */
+    bed.now_ns += 2 * SECOND; /* the connection has ended, or was silent for too long */
     sl_directory_step(bed.directory, bed.now_ns);
     sl_directory_step(bed.directory, bed.now_ns);
     SL_ASSERT(bed.answered == bed.asked);
     sl_directory_close(&bed.directory);
-    for (int left = accept(listener, NULL, NULL); left >= 0;) { /* a connection nobody took */
+    for (int left = accept(listener, NULL, NULL); left >= 0;) { /* not accepted yet */
         (void)close(left);
         left = accept(listener, NULL, NULL);
     }

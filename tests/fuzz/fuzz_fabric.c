@@ -1,10 +1,10 @@
 /* tests/fuzz/fuzz_fabric.c - frames, addresses and keys from outside, and whole conversations with
- * a listening fabric: whatever is sent, nothing is changed. One of the grants is one range,
- * the other has many places. Lists of places are the fuzzer's, too.
+ * a listening fabric: no input may change its memory. One of the grants is a single range, the
+ * other has many ranges. Lists of ranges come from the fuzzer as well.
  *
- * A conversation is one of three: with a greeting that is right, so that what follows is heard, in
- * records or not; one that begins with the fuzzer's bytes; or a handshake of TLS that they have
- * changed. Records that are opened are the fuzzer's in records(). */
+ * A conversation is one of three: a valid HELLO followed by the fuzzer's bytes, in records or not;
+ * only the fuzzer's bytes; or a TLS handshake changed by them. Records to be opened are made by the
+ * fuzzer in records(). */
 #include "ipc/msg/sl_ticket.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "runtime/net/fabric/core/wire.h"
@@ -18,22 +18,22 @@
 #include <unistd.h>
 
 #define MEMORY   65536u
-#define GRANTED  16384u /* offset of what may be read */
+#define GRANTED  16384u /* offset of the readable range */
 #define GRANT    8192u
 #define SENTINEL 0xc5
-#define PLACES   40u /* of the other grant: behind the first one's range, with gaps */
+#define PLACES   40u /* of the other grant: after the first one's range, with gaps */
 #define PLACE    300u
 #define STEP     1000u
 
 static struct sl_fabric *fabric;
 static unsigned char *memory;
 static struct sl_wire_address address;
-static struct sl_wire_key keys[2]; /* of one range, of many places */
+static struct sl_wire_key keys[2]; /* of the single range, of the many ranges */
 static struct sl_fabric_place places[PLACES];
 static uint32_t memory_handle, peer_handle;
 static uint64_t clock_ns = 1000;
 static bool registered;
-static uint32_t granted; /* keys that came */
+static uint32_t granted; /* keys that have arrived */
 
 static void on_address(void *context, uint32_t peer, const void *blob, uint32_t length_bytes)
 {
@@ -75,8 +75,8 @@ static void open_once(void)
     options.address = "127.0.0.1";
     options.peers_max = 1;
     options.lanes = 1;
-    options.connections_max = 64; /* those of earlier inputs may not be gone */
-    options.clear = true;         /* it answers as it is asked to */
+    options.connections_max = 64; /* those of earlier inputs may still be open */
+    options.clear = true;         /* answers in the clear if asked to */
     options.seed = 1;
     options.events.address = on_address;
     options.events.registered = on_registered;
@@ -110,12 +110,12 @@ static void open_once(void)
             abort();
         }
     }
-    while (granted < 2) { /* in the order of the grants */
+    while (granted < 2) { /* keys arrive in the order of the grants */
         sl_fabric_step(fabric, ++clock_ns);
     }
 }
 
-/* A ticket is what it says, or none. */
+/* A ticket is decoded as it was encoded, or refused. */
 static void ticket(const uint8_t *data, size_t size)
 {
     struct sl_ticket_fields ticket, again;
@@ -170,7 +170,7 @@ static void say(int fd, const void *bytes, size_t length)
 }
 
 static struct sl_tls *tls;
-static struct sl_records session; /* of the connection, when it was greeted */
+static struct sl_records session; /* of the connection, after a valid HELLO */
 
 static void say_sealed(int fd, const void *bytes, size_t length)
 {
@@ -187,7 +187,7 @@ static void say_sealed(int fd, const void *bytes, size_t length)
     }
 }
 
-/* A frame whose secrets are right and whose other fields are the fuzzer's. */
+/* Sends a frame with the right secrets; its other fields are the fuzzer's. */
 static void say_frame(int fd, const uint8_t *fields)
 {
     unsigned char frame[SL_WIRE_REQUEST_BYTES];
@@ -233,14 +233,14 @@ static void greet(int fd, bool clear)
         sl_fabric_step(fabric, ++clock_ns);
         ssize_t more = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
         err = more > 0 ? sl_handshake_step(handshake, bytes, (uint32_t)more, NULL) : err;
-        if (i > 100) { /* two seconds at least: it may be busy here */
+        if (i > 100) { /* at least two seconds: the machine may be busy */
             (void)usleep(100);
         }
     }
     if (err != SL_OK || sl_records_init(&opener, NULL) != SL_OK ||
         sl_records_init(&session, NULL) != SL_OK ||
         sl_handshake_keys(handshake, &opener, &session, NULL) != SL_OK) {
-        abort(); /* a greeting that is right is answered */
+        abort(); /* a valid HELLO must be answered */
     }
     sl_records_fini(&opener);
     sl_handshake_end(&handshake);
@@ -248,7 +248,7 @@ static void greet(int fd, bool clear)
     say_sealed(fd, bytes, SL_WIRE_REQUEST_BYTES);
 }
 
-/* The beginning of a handshake, of which the fuzzer's bytes change some. */
+/* Sends the start of a handshake, with some bytes changed by the fuzzer. */
 static void say_handshake(int fd, const uint8_t *data, size_t size)
 {
     unsigned char bytes[2048];
@@ -262,7 +262,7 @@ static void say_handshake(int fd, const uint8_t *data, size_t size)
     sl_handshake_end(&handshake);
 }
 
-/* What comes to be opened: with a right key, so that only the tag is between it and us. */
+/* Opens records with a right key, so that only the tag protects us. */
 static void records(const uint8_t *data, size_t size)
 {
     static const uint8_t secret[SL_RECORD_SECRET_BYTES] = "the secret of a direction";
@@ -294,14 +294,14 @@ static void records(const uint8_t *data, size_t size)
     sl_opener_came(&opener, sealer.end);
     int32_t taken = sl_opener_take(&opener, sl_runs_of(got, sizeof(got)), sizeof(got), NULL);
     if (same ? taken != sizeof(plain) || memcmp(got, plain, sizeof(plain)) != 0 : taken > 0) {
-        abort(); /* what was changed is not opened */
+        abort(); /* a changed record must not open */
     }
     sl_records_fini(&opener);
     sl_records_fini(&sealer);
 }
 
-/* In the clear: the fuzzer's bytes come in the pieces that it likes, and are taken as values and
- * heads. Not one is lost, doubled or at another place. */
+/* In the clear: the fuzzer's bytes arrive in pieces of its choice, and are taken as values and
+ * heads. No byte is lost, duplicated or misplaced. */
 static void clear(const uint8_t *data, size_t size)
 {
     struct sl_records opener;
@@ -342,7 +342,7 @@ static void clear(const uint8_t *data, size_t size)
             }
             if (filled == 0) {
                 sl_records_fini(&opener);
-                return; /* all of it came */
+                return; /* all of it has arrived */
             }
             came += filled;
             sl_opener_came(&opener, (uint32_t)filled);
@@ -351,7 +351,7 @@ static void clear(const uint8_t *data, size_t size)
     sl_records_fini(&opener);
 }
 
-/* A list from outside: taken when all of it is within the memory, and else not a bit of it. */
+/* A list from outside is accepted if all of it is within the memory, and otherwise not at all. */
 static void lists(const uint8_t *data, size_t size)
 {
     struct sl_fabric_place list[16];
@@ -394,7 +394,7 @@ static void conversation(const uint8_t *data, size_t size)
         close(fd);
         return;
     }
-    struct linger at_once = {.l_onoff = 1}; /* or the ports of the loopback run out */
+    struct linger at_once = {.l_onoff = 1}; /* otherwise the loopback runs out of ports */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
     memset(memory, SENTINEL, MEMORY);
     sl_records_fini(&session);
@@ -402,7 +402,7 @@ static void conversation(const uint8_t *data, size_t size)
         greet(fd, data[0] < 80);
     } else if (data[0] < 210) {
         say_handshake(fd, data, size);
-    } /* else: what is sent first is the fuzzer's */
+    } /* else the fuzzer's bytes are the first ones */
     for (size_t at = 0; at + 9 <= size;) {
         const uint8_t *record = data + at;
         at += 9;
@@ -423,7 +423,7 @@ static void conversation(const uint8_t *data, size_t size)
     }
     for (uint32_t i = 0; i < MEMORY; i++) {
         if (memory[i] != SENTINEL) {
-            abort(); /* nobody writes here */
+            abort(); /* no peer may write here */
         }
     }
 }

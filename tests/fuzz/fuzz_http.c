@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_http.c - heads of requests, one behind another. What is accepted has lines that
- * end in one way, and a path. */
+/* tests/fuzz/fuzz_http.c - request heads, one after another. An accepted head has line ends of one
+ * kind, and a path. */
 #include "client/tools/exporter/http_head.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void text_check(const char *text, const char *without)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
 {
-    char *text = malloc(length_bytes + 1); /* its own memory: a byte too many is seen */
+    char *text = malloc(length_bytes + 1); /* of its exact length: reading past it is detected */
     SL_ASSERT(text != NULL);
     memcpy(text, bytes, length_bytes);
     for (size_t at = 0; at < length_bytes;) {

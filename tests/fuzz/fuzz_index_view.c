@@ -1,9 +1,8 @@
-/* tests/fuzz/fuzz_index_view.c - a client looks at an index that somebody wrote anything into:
- * nothing may crash or hang.
+/* tests/fuzz/fuzz_index_view.c - a client reads a damaged index: it may neither crash nor hang.
  *
- * Input: patches of 12 bytes (u32 word number, u64 value) over the image of a small good index,
- * header included; bit 31 of the number turns the value into a difference, bit 30 picks the first
- * words of the records' region, bit 29 one that comes and goes while the client reads. */
+ * Input: patches of 12 bytes (u32 word number, u64 value) over the image of a small valid index,
+ * header included. Bit 31 of the number makes the value a difference, bit 30 picks the first words
+ * of the records' region, bit 29 a word that changes back and forth while the client reads. */
 #include "ipc/shm/index_internal.h"
 #include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
@@ -21,14 +20,14 @@
 #define OBJECT_COUNT 40u
 #define KEY_BYTES    64u
 
-static unsigned char *base;  /* of a good index: the whole mapping */
-static unsigned char *image; /* what the reader sees */
+static unsigned char *base;  /* of a valid index: the whole mapping */
+static unsigned char *image; /* the bytes that the reader sees */
 static struct sl_index_view good;
 static uint64_t image_bytes;
 static struct sl_entry known;
 static struct sl_pins *pins;
 
-/* Words that another thread writes while the client reads, as a registrar does. */
+/* Words that another thread writes while the client reads, like a registrar. */
 static struct {
     pthread_mutex_t lock;
     struct {
@@ -181,7 +180,7 @@ static void patch(const uint8_t *bytes, size_t length_bytes)
     pthread_mutex_unlock(&moving.lock);
 }
 
-/* Everything a client does with what it found: read it all. */
+/* Reads all of a found entry, like a client. */
 static uint64_t use(const struct sl_entry *entry)
 {
     uint64_t sum =
@@ -192,7 +191,7 @@ static uint64_t use(const struct sl_entry *entry)
     return sum;
 }
 
-/* A pin that was taken is of that entry's generation, and goes back. */
+/* A pin that was taken has the entry's generation, and is released. */
 static void pin(const struct sl_index_view *view, const struct sl_entry *entry)
 {
     sl_pin taken = 0;

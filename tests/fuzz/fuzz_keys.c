@@ -2,8 +2,8 @@
  * sequences with any extras, seed and parent, as the keyer gets them.
  *
  * Input: three bytes of choices, then text: a JSON line, or "extras NUL seed NUL parent NUL
- * tokens". Whatever is accepted gives as many keys as it should, the same ones again, and each of
- * them is a chain: the tail of a sequence gets the same keys from its parent. */
+ * tokens". An accepted input gives the right number of keys, the same ones when repeated, and they
+ * form a chain: the tail of a sequence gets the same keys from its parent. */
 #include "runtime/keys/sl_keys.h"
 
 #include <stdio.h>
@@ -44,7 +44,7 @@ static sl_err derive(struct sl_keys *state, const struct sl_keys_request *reques
     return err;
 }
 
-/* The blocks from the second on, from the key of the first. */
+/* Derives the blocks from the second on, from the key of the first. */
 static void check_chain(struct sl_keys *state, const struct sl_keys_request *request,
                         const struct keys *all)
 {
@@ -81,7 +81,7 @@ static void sequence(struct sl_keys *state, struct sl_keys_request *request, cha
     request->parent = parts[2];
     request->token_count = SL_MIN((length - at) / sizeof(*tokens), KEYS_MAX);
     memcpy(tokens, text + at, request->token_count * sizeof(*tokens));
-    if (request->token_count == 0) { /* some, for inputs that are text alone */
+    if (request->token_count == 0) { /* some tokens, for inputs that consist only of text */
         request->token_count = request->block_tokens <= 64 ? 3 * request->block_tokens + 1 : 0;
     }
     request->tokens = tokens;

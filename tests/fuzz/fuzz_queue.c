@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_queue.c - both ends of a ring whose shared bytes somebody writes anything into,
- * between any two steps: nothing may crash, read outside or go on for ever.
+/* tests/fuzz/fuzz_queue.c - both ends of a ring whose shared bytes are overwritten between any two
+ * steps: neither may crash, read outside the ring, or loop forever.
  *
  * Input: steps of one byte and, by the step, more: 0 write a frame (u16 length); 1 read one; 2 put
  * u64 at tail; 3 put u64 at head; 4 put a byte at u16 of the ring; 5 put a forged head word that
@@ -39,7 +39,7 @@ struct rig {
     struct sl_queue_shared shared;
     struct sl_queue_writer writer, other; /* other: makes head words that fit */
     struct sl_queue_reader reader;
-    unsigned char *ring; /* on the heap: the sanitizer sees what goes past its ends */
+    unsigned char *ring; /* on the heap: the sanitizer detects accesses past its ends */
     unsigned char *scratch;
     unsigned char *frame;
 };
@@ -75,7 +75,7 @@ static void step_forge(struct rig *rig, struct input *input)
     size_t length = take(input, 2) % (sl_queue_frame_bytes_max(RING) + 1);
     uint8_t kind = (uint8_t)(take(input, 1) | 1);
     struct sl_queue_shared apart = {0};
-    /* Where the reader will look next, or anywhere in the round it is in. */
+    /* The reader's next position, or any position in its present round. */
     rig->other.shared = &apart;
     rig->other.tail = rig->other.head_seen =
         at == 0 ? rig->reader.head : (rig->reader.head & ~(uint64_t)(RING - 1)) + at;
@@ -128,7 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     sl_queue_reader_init(&rig.reader, &rig.shared, rig.ring, RING);
     struct input input = {.at = bytes, .left = length_bytes};
     steps(&rig, &input);
-    /* Whatever happened: what is left is read in fewer steps than the ring has words. */
+    /* In any case, the rest is read in fewer steps than the ring has words. */
     uint32_t reads = 0;
     uint64_t before;
     do {

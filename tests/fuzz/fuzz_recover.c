@@ -1,9 +1,9 @@
-/* tests/fuzz/fuzz_recover.c - a registrar starts on segments that somebody wrote to: index, arena
- * header, pin segments. It refuses, or repairs what it finds until its own checks hold, and serves.
+/* tests/fuzz/fuzz_recover.c - a registrar starts on damaged shm files: index, arena header, pin
+ * files. It refuses, or repairs them until its own checks hold, and serves.
  *
- * The node that it finds is made once, by a registrar: objects in memory and on disk, blocks whole
- * and half written, reservations, quarantine, engines, processes. An input is a list of changes:
- * words of the headers, of buckets and of live records; records copied over each other. */
+ * A registrar makes the node once: objects in memory and on disk, blocks complete and half written,
+ * reservations, quarantine, engines, processes. An input is a list of changes: words of the
+ * headers, of buckets and of live records, and records copied over each other. */
 #include "actors/registrar/registrar.h"
 #include "ipc/shm/index_internal.h"
 #include "tests/fuzz/hostile.h"
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
 #define LIVE_MAX    512u
 #define CHANGES_MAX 64u
-#define ARENA_BYTES SL_PAGE_BYTES /* of the arena: its header page alone */
+#define ARENA_BYTES SL_PAGE_BYTES /* of the arena: only its header page */
 
 static const char *const settings[] = {"memory",
                                        "1MiB",
@@ -57,14 +57,14 @@ enum { FILE_INDEX, FILE_ARENA, FILE_PINS };
 
 static struct {
     unsigned char *bytes;
-    uint64_t length, file_length; /* kept, and of the file */
+    uint64_t length, file_length; /* of the kept part, and of the file */
 } base[SL_COUNT(files)], changed[SL_COUNT(files)];
 static uint64_t live[LIVE_MAX]; /* offset of each live record in the index file */
 static uint32_t live_words[LIVE_MAX];
 static uint32_t live_count;
 static uint64_t buckets_at, bucket_words, records_at, record_words;
 
-/* ---- the node as it was left ---- */
+/* ---- the node before the damage ---- */
 
 static void give(struct fake_env *fake, const char *sender, struct sl_msg *msg,
                  struct sl_msg *reply)
@@ -89,7 +89,7 @@ static void node_hello(struct fake_env *fake, uint32_t sender, const char *role)
     give(fake, hostile_senders[sender], &msg, &reply);
 }
 
-/* Two objects, or the two parts of a block; commits so many of them. */
+/* Reserves two objects, or the two parts of a block, and commits the first `commit` of them. */
 static void node_put(struct fake_env *fake, const char *const *keys, const char *group,
                      uint64_t length, uint32_t commit)
 {
@@ -140,7 +140,7 @@ static void node_disk(struct fake_env *fake)
     struct sl_text key = sl_text_of("d1");
     struct sl_msg promote = {.type = SL_MSG_BRING};
     promote.body.bring.keys = (struct sl_texts){&key, 1};
-    fake_give(fake, hostile_senders[0], &promote); /* stays a PROMOTING claim */
+    fake_give(fake, hostile_senders[0], &promote); /* remains a PROMOTING claim */
 }
 
 static void node_engine(struct fake_env *fake)
@@ -229,7 +229,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     node_hello(&fake, 2, "coordinator");
     node_hello(&fake, 3, "swapper");
     node_hello(&fake, 5, "tierer");
-    struct sl_msg fence; /* before it takes a scan */
+    struct sl_msg fence; /* sent before it accepts a scan */
     struct sl_msg fenced = {.code = SL_OK};
     HOSTILE_MUST(fake_take(&fake, hostile_senders[5], SL_MSG_FENCE, &fence));
     fake_answer(&fake, hostile_senders[5], &fence, &fenced);
@@ -250,7 +250,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* ---- what somebody writes there ---- */
+/* ---- the damage ---- */
 
 static void word_change(unsigned char *at, struct hostile_input *input, uint64_t how)
 {
@@ -285,7 +285,7 @@ static void change(struct hostile_input *input)
     if (what < 128) {
         word_change(index + live[record] + word % SL_MIN(live_words[record], GROUP_KEY + 2) * 8,
                     input, how);
-    } else if (what < 160) { /* another record's bytes, with a version of its own or the same */
+    } else if (what < 160) { /* another record's bytes, with its version or the old one */
         uint64_t from = word % live_count;
         uint64_t words = SL_MIN(live_words[record], live_words[from]);
         uint64_t version;
@@ -309,13 +309,13 @@ static void change(struct hostile_input *input)
         uint32_t file = (uint32_t)(how % SL_COUNT(files));
         word_change(changed[file].bytes + SL_SEGMENT_OWN_OFFSET_BYTES + word % 10 * 8, input,
                     how / 4);
-    } else if (what < 240) { /* what all segments begin with, or pins */
+    } else if (what < 240) { /* the header that all shm files have, or pins */
         uint32_t file = (uint32_t)(how % SL_COUNT(files));
         word_change(changed[file].bytes + word % 10 * 8, input, how / 4);
     } else {
         uint64_t at = SL_PAGE_BYTES + word % 64 * 8;
         if (at + 8 <= base[FILE_PINS].length) {
-            uint64_t generation; /* of a record: pinned */
+            uint64_t generation; /* of a record, which is then pinned */
             memcpy(&generation, index + live[record] + RECORD_GENERATION * 8, sizeof(generation));
             memcpy(changed[FILE_PINS].bytes + at, &generation, sizeof(generation));
         }
@@ -334,7 +334,7 @@ static void files_write(const struct fake_env *fake)
     }
 }
 
-/* ---- life goes on ---- */
+/* ---- the node continues ---- */
 
 static void keys_all(struct fake_env *fake, uint32_t type)
 {
@@ -373,7 +373,7 @@ static void live_on(struct fake_env *fake)
     keys_all(fake, SL_MSG_EXPLAIN);
     keys_all(fake, SL_MSG_BRING);
     (void)registrar_check(fake->state);
-    for (uint32_t i = 0; i < 8; i++) { /* needs space: evicts */
+    for (uint32_t i = 0; i < 8; i++) { /* needs space, so it evicts */
         struct sl_item_want want = {.key = sl_text_of(fresh[i & 1]),
                                     .length_bytes = UINT64_C(100000) << i};
         struct sl_msg msg = {.type = SL_MSG_RESERVE};

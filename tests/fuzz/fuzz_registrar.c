@@ -1,6 +1,6 @@
-/* tests/fuzz/fuzz_registrar.c - the registrar among hostile clients, engines and a hostile tierer:
- * every claim stands in one record, the allocator says the same as the records, and when everybody
- * has died nothing is left but what is committed. */
+/* tests/fuzz/fuzz_registrar.c - the registrar with hostile clients, engines and a hostile tierer:
+ * every claim is in one record, the allocator agrees with the records, and when all processes have
+ * died only committed values are left. */
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/engines/engines.h"
@@ -34,7 +34,7 @@ static const uint32_t requests[] = {
     SL_MSG_ENGINES,
 };
 
-/* Where memory is contributed: the same, and what belongs to that. */
+/* For nodes with contributed memory: the same, and the requests for contributions. */
 static const uint32_t requests_contributed[] = {
     SL_MSG_RESERVE,    SL_MSG_RESERVE, SL_MSG_RESERVE,       SL_MSG_COMMIT,       SL_MSG_COMMIT,
     SL_MSG_ABORT,      SL_MSG_REMOVE,  SL_MSG_HOLD,          SL_MSG_BRING,        SL_MSG_BRING,
@@ -43,13 +43,13 @@ static const uint32_t requests_contributed[] = {
 };
 
 struct world {
-    struct sl_pins *pins[2];                /* of the two clients, as a client uses them */
-    struct sl_segment segments[2];          /* the same, as somebody writes to them */
+    struct sl_pins *pins[2];                /* of the two clients, used as a client does */
+    struct sl_segment segments[2];          /* the same, for damage */
     struct sl_item_claim grants[ITEMS_MAX]; /* of the last RESERVE_REPLY */
     uint64_t grant_count;
     uint32_t grant_owner;
     uint64_t next_offset; /* on the disk */
-    uint64_t pool_epoch;  /* last told of */
+    uint64_t pool_epoch;  /* of the last reported pool */
 };
 
 static void prepare(struct hostile *hostile)
@@ -89,7 +89,7 @@ static const char *name_of(uint64_t number)
     return names[number % SL_COUNT(names)];
 }
 
-/* A client's own segment: accesses that are noted, pins, anything at all. */
+/* A client's own pin file: sampled accesses, pins, arbitrary words. */
 static void pins_change(struct hostile *hostile)
 {
     struct world *world = hostile->own;
@@ -97,7 +97,7 @@ static void pins_change(struct hostile *hostile)
     struct hostile_input *input = &hostile->input;
     uint64_t how = hostile_byte(input);
     uint32_t client = how & 1;
-    /* A live record, most of the time. */
+    /* A live record in most cases. */
     sl_ref ref = (sl_ref)hostile_number(input, 0, UINT32_MAX);
     struct sl_entry entry = {.extent.generation = hostile_number(input, 0, UINT64_MAX)};
     if (sl_index_ref_live(self->index, ref)) {
@@ -118,7 +118,7 @@ static void pins_change(struct hostile *hostile)
     }
 }
 
-/* The words of leases, which all clients write: look-ups, and anything at all. */
+/* The lease words, which all clients write: look-ups, and arbitrary words. */
 static void leases_change(struct hostile *hostile, uint64_t how)
 {
     struct registrar *self = hostile->fake.state;
@@ -146,9 +146,9 @@ static void leases_change(struct hostile *hostile, uint64_t how)
                              : hostile_number(input, 0, UINT64_MAX);
 }
 
-/* ---- good moves: what a proper node does, so that the bad ones meet a node in use ---- */
+/* ---- valid moves, as a proper node makes them, so that the bad ones meet a node in use ---- */
 
-/* A tierer that does what it is asked: a place of its own for each value. */
+/* A tierer that does as requested: a place of its own for each value. */
 static void answered(struct hostile *hostile, const struct sl_msg *request, struct sl_msg *reply)
 {
     static struct sl_item_spilled spilled[REG_WRITE_ITEMS_MAX];
@@ -206,7 +206,7 @@ static const char *contribution_of(uint64_t number)
     return names[number % SL_COUNT(names)];
 }
 
-/* Memory comes and goes. */
+/* Memory is contributed and withdrawn. */
 static void move_contribute(struct hostile *hostile, uint64_t how)
 {
     struct sl_msg msg = {.type = (how & 3) == 3 ? SL_MSG_WITHDRAW : SL_MSG_CONTRIBUTE};
@@ -220,7 +220,7 @@ static void move_contribute(struct hostile *hostile, uint64_t how)
     hostile_give(hostile, hostile_senders[how & 1], &msg);
 }
 
-/* One object, or a block of two parts; with `commit` all the way. */
+/* Puts one object, or a block of two parts; with `commit` to the end. */
 static void move_put(struct hostile *hostile, uint64_t how, bool commit)
 {
     static const uint64_t lengths[] = {1, 64, 4096, 5000, 65536, 200000, 400000, 1048576};
@@ -255,7 +255,7 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
                                          .writer = sl_text_of(writer),
                                          .bundle = sl_text_of(block ? "" : bundles[terms % 4])};
     }
-    msg.body.reserve.hard_pin = terms >= 232; /* a node that is full of these takes nothing more */
+    msg.body.reserve.hard_pin = terms >= 232; /* a node full of pinned values accepts no more */
     msg.body.reserve.soft_pin_ns = (terms & 12) == 12 ? terms * 20 * SL_NS_PER_MS : 0;
     msg.body.reserve.replace = (terms & 48) == 48;
     struct sl_text wish = sl_text_of(contribution_of(terms >> 2));
@@ -282,7 +282,7 @@ static void move_put(struct hostile *hostile, uint64_t how, bool commit)
     hostile_give(hostile, hostile_senders[world->grant_owner % HOSTILE_SENDERS], &done);
 }
 
-/* The tierer is there and says what it has. */
+/* The tierer starts and reports its values. */
 static void move_scan(struct hostile *hostile, uint64_t how)
 {
     struct sl_msg msg = {.type = SL_MSG_DISK_FOUND};
@@ -356,9 +356,8 @@ static void move_engine(struct hostile *hostile, uint64_t how)
     hostile_give(hostile, hostile_senders[how >> 2 & 3], &msg);
 }
 
-/* One of three pools of two clients: taken, made, waited for, mapped, lent to an engine, given
- * back.
- */
+/* One of three pools of two clients: taken, made, waited for, mapped, used by an engine,
+ * released. */
 static void move_pool(struct hostile *hostile, uint64_t how)
 {
     static const char *const pools[] = {"kv", "mamba", "conv"};
@@ -422,7 +421,7 @@ static void move(struct hostile *hostile)
         move_put(hostile, how, false);
         break;
     case 7:
-        move_scan(hostile, what < 128 ? 0 : how); /* mostly a disk that was empty: ready for work */
+        move_scan(hostile, what < 128 ? 0 : how); /* mostly an empty disk: ready for work */
         break;
     case 8:
     case 9:
@@ -453,7 +452,7 @@ static void move(struct hostile *hostile)
     }
 }
 
-/* ---- what must hold ---- */
+/* ---- invariants ---- */
 
 static void check(struct hostile *hostile, bool end)
 {
@@ -477,7 +476,7 @@ static void check(struct hostile *hostile, bool end)
     if (hostile->steps % 4 != 0) {
         return; /* a start costs as much as everything before it */
     }
-    /* A successor finds the same. */
+    /* A successor finds the same state. */
     fake_stop(&hostile->fake);
     HOSTILE_MUST(fake_start(&hostile->fake, NULL) == SL_OK);
     struct registrar_tally again = registrar_check(hostile->fake.state);
@@ -519,7 +518,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     }
     static const char *const *const settings[] = {without_disk, with_disk, with_leases, with_both};
     target.settings = settings[bytes[0] & 3];
-    if (bytes[0] >= 192) { /* the seeds of before are below */
+    if (bytes[0] >= 192) { /* older seeds are below */
         target.settings = (bytes[0] & 1) != 0 ? contributed_with_disk : contributed;
         target.requests = requests_contributed;
         target.request_count = SL_COUNT(requests_contributed);

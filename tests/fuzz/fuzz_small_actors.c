@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_small_actors.c - keyer and transporter among hostile peers: both answer where
- * they stand, so every request is answered at once. */
+/* tests/fuzz/fuzz_small_actors.c - keyer and transporter with hostile peers: both answer within the
+ * handler, so every request is answered at once. */
 #include "actors/keyer/keyer.h"
 #include "actors/transporter/transporter.h"
 #include "tests/fuzz/hostile_node.h"

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_swapper.c - a swapper among hostile coordinators and engines: it copies between
- * memory that was registered and extents of the arena, or it refuses; every COPY ends. */
+/* tests/fuzz/fuzz_swapper.c - a swapper with hostile coordinators and engines: it copies between
+ * registered memory and extents of the arena, or it refuses; every COPY ends. */
 #include "actors/swapper/swapper.h"
 #include "tests/fuzz/hostile_node.h"
 

@@ -1,7 +1,6 @@
-/* tests/fuzz/fuzz_tierer.c - the tierer among hostile peers and over a hostile disk: segment files
- * are made by the real writer, then changed, with their digests made right again when the input
- * asks for it. A value that is served is the right one, the ceiling holds, and starting again on
- * whatever stands there ends. */
+/* tests/fuzz/fuzz_tierer.c - the tierer with hostile peers and a hostile disk. Log files are made
+ * by the real writer, then changed, and their digests recomputed if the input asks for it. A value
+ * that is served has the right bytes, the byte limit holds, and a restart on any contents ends. */
 #include "actors/tierer/segment_format.h"
 #include "actors/tierer/tierer.h"
 #include "tests/fuzz/hostile_node.h"
@@ -19,9 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 
 #define DISK_BYTES SL_MIB
 #define VALUES     32u
-#define VALUES_AT  (512 * SL_KIB) /* where written values stand in the arena */
+#define VALUES_AT  (512 * SL_KIB) /* where written values are in the arena */
 #define VALUE_ROOM (12 * SL_KIB)
-#define TARGET_AT  (960 * SL_KIB) /* where reads go */
+#define TARGET_AT  (960 * SL_KIB) /* target of reads */
 
 static const uint32_t requests[] = {
     SL_MSG_DISK_WRITE,  SL_MSG_DISK_READ, SL_MSG_DISK_READ, SL_MSG_DISK_FORGET, SL_MSG_HELLO_REPLY,
@@ -37,12 +36,12 @@ struct world {
         uint64_t offset;
         bool written;
     } values[VALUES];
-    uint64_t write_seq; /* of the DISK_WRITE in flight, and of what */
+    uint64_t write_seq; /* of the DISK_WRITE in flight, and its values */
     uint32_t write_value;
     bool write_ok;
     uint64_t read_seq;
     uint32_t read_value;
-    bool foreign; /* files that the tierer did not make: the ceiling is not its own any more */
+    bool foreign; /* files that the tierer did not make: the limit no longer holds */
 };
 
 /* ---- values ---- */
@@ -85,7 +84,7 @@ static void pump(struct hostile *hostile, uint64_t most, int os_code)
         msg.body.local_io.os_code = (uint64_t)(os_code != 0 ? os_code : done.os_code);
         sl_err err = hostile->fake.actor->handle(hostile->fake.state, &msg);
         hostile_collect(hostile);
-        if (err != SL_OK) { /* a disk that it cannot vouch for any more: the next start tells */
+        if (err != SL_OK) { /* a disk that it cannot vouch for any more: see the next start */
             HOSTILE_MUST(err == SL_ERR_DEVICE);
             hostile_restart(hostile);
             return;
@@ -118,7 +117,7 @@ static void move_write(struct hostile *hostile, uint64_t how)
     pump(hostile, (how & 0x40) != 0 ? how & 3 : UINT64_MAX, 0);
 }
 
-/* Reads a value where it was written, or anywhere. */
+/* Reads a value from its place, or from anywhere. */
 static void move_read(struct hostile *hostile, uint64_t how)
 {
     struct world *world = hostile->own;
@@ -165,7 +164,7 @@ static void move_read(struct hostile *hostile, uint64_t how)
     }
     hostile_collect(hostile);
     pump(hostile, UINT64_MAX, how % 11 == 10 ? EIO : 0);
-    world->read_seq = 0; /* what comes later may meet another claim's bytes */
+    world->read_seq = 0; /* a late answer may meet another claim's bytes */
     sl_index_set_kind(world->node.index, ref, SL_RECORD_FREE);
 }
 
@@ -195,7 +194,7 @@ static void replied(struct hostile *hostile, const char *to, const struct sl_msg
     }
 }
 
-/* ---- the disk, by somebody else's hand ---- */
+/* ---- damage to the disk ---- */
 
 static struct sl_digest page_digest(const void *bytes, uint64_t length)
 {
@@ -203,7 +202,7 @@ static struct sl_digest page_digest(const void *bytes, uint64_t length)
     return (struct sl_digest){.low = hash.low64, .high = hash.high64};
 }
 
-/* A changed page says of itself that it is whole. */
+/* Recomputes the digest of a changed page. */
 static void page_sign(struct mem_file *file, uint64_t at)
 {
     uint64_t magic;
@@ -248,7 +247,7 @@ static void move_disk(struct hostile *hostile, uint64_t how)
     uint64_t at = hostile_byte(input) % pages * SL_PAGE_BYTES;
     uint64_t word = hostile_byte(input) % 64 * 8;
     switch (how >> 4) {
-    case 0: { /* a page of one place in another */
+    case 0: { /* a page copied to another place */
         uint64_t from = hostile_byte(input) % pages * SL_PAGE_BYTES;
         memmove(file->now + at, file->now + from, SL_PAGE_BYTES);
         break;
@@ -280,7 +279,7 @@ static void move_disk(struct hostile *hostile, uint64_t how)
             page_sign(file, at);
         }
         if (how >> 4 > 6 && at == 0) {
-            world->foreign = true; /* a header that says another size */
+            world->foreign = true; /* a header with another size */
         }
         break;
     }
@@ -313,7 +312,7 @@ static void move(struct hostile *hostile)
     case 5:
         pump(hostile, how, how > 250 ? EIO : 0);
         break;
-    case 6: { /* a new registrar: everything is told again */
+    case 6: { /* a new registrar: everything is reported again */
         struct sl_msg msg = {.type = SL_MSG_HELLO_REPLY};
         msg.body.hello_reply.boot_generation = how;
         hostile_give(hostile, "registrar", &msg);
@@ -322,7 +321,7 @@ static void move(struct hostile *hostile)
     default:
         if (what < 64) {
             hostile_node_change(&world->node, hostile);
-        } else if (what < 128) { /* the power goes, and comes again */
+        } else if (what < 128) { /* the power is cut and returns */
             fake_stop(&hostile->fake);
             mem_disk_crash(&world->disk, how);
             HOSTILE_MUST(fake_start(&hostile->fake, NULL) == SL_OK);

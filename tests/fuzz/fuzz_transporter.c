@@ -1,7 +1,7 @@
-/* tests/fuzz/fuzz_transporter.c - a transporter with peers among hostile nodes, clients and
- * registrars: peers say anything, in frames whole and broken, and answer what they were asked truly
- * or not; reads end well, with other bytes, with errors or never. Every BRING is answered, every
- * pin of a peer ends, and all tables are empty in the end. */
+/* tests/fuzz/fuzz_transporter.c - a transporter with hostile nodes, clients and registrars. Peers
+ * send anything, in valid and broken frames, and answer requests rightly or not; reads end well,
+ * with wrong bytes, with errors, or never. Every BRING is answered, every pin of a peer ends, and
+ * all tables are empty in the end. */
 #include "actors/transporter/control/network.h"
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/internal.h"
@@ -29,7 +29,7 @@ static const uint32_t requests[] = {
     SL_MSG_FENCE,        SL_MSG_NODES,       SL_MSG_NODES, SL_MSG_HELLO_REPLY, SL_MSG_PING,
     SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER, SL_MSG_BRING, SL_MSG_BRING,
 };
-/* b and c are asked, d asks alone, e is more than the fabric has room for. */
+/* b and c are asked, d only asks, e exceeds the fabric's limit. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};
 #define SETTING_PEERS "b@h:1,c@h:1"
 
@@ -39,7 +39,7 @@ struct frame {
     unsigned char *bytes;
     size_t length_bytes;
 };
-struct asked { /* a request of the transporter's to a peer */
+struct asked { /* a request from the transporter to a peer */
     uint32_t type, peer;
     uint64_t seq, item_count;
 };
@@ -53,11 +53,11 @@ static struct world {
     uint32_t inbox_count;
     struct asked asked[ASKED_MAX];
     uint64_t asked_count, seq, asked_of_us, answers;
-    uint64_t pin_id; /* the last one that was given out */
+    uint64_t pin_id; /* the last one granted */
     struct fabric_rail *rail;
-    uint32_t speaker;  /* peer that says what is being made */
-    bool mute;         /* sends are refused */
-    bool begun, truth; /* truth: nothing is damaged */
+    uint32_t speaker;  /* the peer whose message is being made */
+    bool mute;         /* sends fail */
+    bool begun, truth; /* truth: no answer is damaged */
 } world;
 
 /* ---- frames ---- */
@@ -92,7 +92,7 @@ static sl_err net_send(struct sl_control *base, const char *peer, const void *fr
     if (answer && msg.seq == 0 &&
         (msg.type == SL_MSG_PEER_UNPIN_REPLY ||
          (msg.type == SL_MSG_PEER_HELLO_REPLY && msg.code == SL_ERR_EXISTS))) {
-        return SL_OK; /* nobody asked: of two nodes with one name the first is told, see twins.c */
+        return SL_OK; /* no request: the first of two nodes with one name is notified (twins.c) */
     }
     if (answer) {
         HOSTILE_MUST(++world.answers <= world.asked_of_us);
@@ -210,14 +210,14 @@ static void msg_put(struct sl_msg *msg, bool answer)
     }
 }
 
-/* ---- what peers ask ---- */
+/* ---- requests of peers ---- */
 
 static const char *const keys[] = {
     NODE_MODEL "/b0/0/kv", NODE_MODEL "/b0/1/kv", NODE_MODEL "/b1/0/kv", NODE_MODEL "/b1/1/kv",
     NODE_MODEL "/b2/0/kv", NODE_MODEL "/b3/0/kv", NODE_MODEL "/b3/1/kv", "k0",
 };
 
-/* Of the hand-over of this number; of this node, mostly. */
+/* A ticket for the hand-over of this number; mostly of this node. */
 static struct sl_bytes ticket_write(uint64_t which)
 {
     static unsigned char bytes[SL_TICKET_BYTES_MAX];
@@ -264,7 +264,7 @@ static void peer_asks(void *context, struct sl_msg *msg)
     msg_put(msg, how == 255);
 }
 
-/* ---- what peers answer ---- */
+/* ---- answers of peers ---- */
 
 static void hello_true(struct sl_body_peer_hello_reply *reply, uint64_t how)
 {
@@ -331,7 +331,7 @@ static void answer_one(void)
         return;
     }
     uint64_t back = hostile_byte(input);
-    if (back < 160) { /* the newest question for keys, where there is one */
+    if (back < 160) { /* the latest request for keys, if there is one */
         for (back = 0; back + 1 < there; back++) {
             if (world.asked[(world.asked_count - 1 - back) % ASKED_MAX].type == SL_MSG_PEER_PIN) {
                 break;
@@ -346,7 +346,7 @@ static void answer_one(void)
     hostile_reply(world.hostile, &request, peer_answers, &asked);
 }
 
-/* ---- a fabric whose units end as the input says ---- */
+/* ---- a fabric whose units end as the input decides ---- */
 
 static sl_err fab_open(struct fabric_rail *rail, struct sl_error *why)
 {
@@ -432,7 +432,7 @@ static const struct fabric_backend fuzz_fabric = {
     .step = fab_nothing,
 };
 
-/* The oldest unit of a lane ends. */
+/* Ends the oldest unit of a lane. */
 static void unit_ends(struct fabric_lane *lane, uint64_t how)
 {
     struct fabric_unit *unit = fabric_lane_unit(lane, lane->head);
@@ -524,12 +524,12 @@ static void registrar_greets(struct hostile *hostile)
     hostile_give(hostile, "registrar", &reply);
 }
 
-/* A node as it mostly is: known to its registrar, its memory registered, greeted, and answered. */
+/* The usual node: known to its registrar, its memory registered, HELLO sent and answered. */
 static void begin(struct hostile *hostile)
 {
     world.truth = true;
     registrar_greets(hostile);
-    for (uint32_t i = 0; i < 4; i++) { /* a region a turn */
+    for (uint32_t i = 0; i < 4; i++) { /* one region a step */
         turn(hostile);
     }
     for (uint32_t i = 0; i < 3; i++) {
@@ -547,7 +547,7 @@ static void begin(struct hostile *hostile)
         msg_put(&reply, true);
     }
     turn(hostile);
-    (void)hostile_answer_all(hostile); /* its engine, which is mapped and registered by and by */
+    (void)hostile_answer_all(hostile); /* its engine, mapped and registered step by step */
     (void)hostile_answer_all(hostile);
     for (uint32_t i = 0; i < 8; i++) {
         turn(hostile);
@@ -555,7 +555,8 @@ static void begin(struct hostile *hostile)
     world.truth = false;
 }
 
-/* A coordinator's pull of what a peer may have, into the engine that is there; or nearly so. */
+/* A coordinator's pull of blocks that a peer may have, into the existing engine; or almost
+ * valid. */
 static void pull_give(struct hostile *hostile)
 {
     static struct sl_text texts[4];
@@ -564,7 +565,7 @@ static void pull_give(struct hostile *hostile)
     struct hostile_input *input = &hostile->input;
     struct sl_msg pull = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
     uint64_t how = hostile_byte(input);
-    for (uint32_t i = 0; i < SL_COUNT(texts); i++) { /* blocks b8 and b9: nobody has them here */
+    for (uint32_t i = 0; i < SL_COUNT(texts); i++) { /* blocks b8 and b9 do not exist here */
         static const char *const names[] = {NODE_MODEL "/b8/0/kv", NODE_MODEL "/b8/1/kv",
                                             NODE_MODEL "/b9/0/kv", NODE_MODEL "/b9/1/kv"};
         texts[i] = sl_text_of(names[i]);
@@ -609,8 +610,8 @@ static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint
     }
 }
 
-/* Coordinators of both sides of a hand-over that is within this node, or with a peer that lends: or
- * nearly so. */
+/* Coordinators of both sides of a hand-over within this node, or with a lending peer; or almost
+ * valid. */
 static void handover_give(struct hostile *hostile)
 {
     static struct sl_item_spot spots[4];
@@ -626,7 +627,7 @@ static void handover_give(struct hostile *hostile)
         msg.body.bring.spots.count = how % 16 == 13 ? 3 : SL_COUNT(spots);
     } else if (how < 208) {
         msg.type = SL_MSG_LEND;
-        for (uint32_t i = 0; i < SL_COUNT(pieces); i++) { /* device memory is all zeros, mostly */
+        for (uint32_t i = 0; i < SL_COUNT(pieces); i++) { /* device memory is mostly zeros */
             static const unsigned char zeros[NODE_VALUE];
             struct sl_digest digest = sl_digest_of(zeros, NODE_VALUE);
             pieces[i] = (struct sl_item_arrived){.part = i,
@@ -722,7 +723,7 @@ static void answered(struct hostile *hostile, const struct sl_msg *request, stru
     }
 }
 
-/* ---- what must hold ---- */
+/* ---- invariants ---- */
 
 static void check_tables(const struct transporter *self)
 {

@@ -23,7 +23,7 @@ static const char *const roles[HOSTILE_SENDERS] = {
 
 struct sl_proc_id hostile_proc(uint32_t sender)
 {
-    /* Above every pid that a system gives: nothing here can mean a real process. */
+    /* Above every pid that a system assigns, so that it cannot mean a real process. */
     return (struct sl_proc_id){.pid = (1u << 23) + sender, .start_time = 7};
 }
 
@@ -77,7 +77,7 @@ uint64_t hostile_number(struct hostile_input *input, uint64_t low, uint64_t high
     return high - low == UINT64_MAX ? value : low + value % (high - low + 1);
 }
 
-/* ---- memory of what was said ---- */
+/* ---- remembered values ---- */
 
 struct memory {
     char field[24];
@@ -138,7 +138,7 @@ static void remember_fields(struct hostile *hostile, const struct sl_shape *shap
     }
 }
 
-/* ---- messages made of bytes ---- */
+/* ---- messages made of input bytes ---- */
 
 static const char *const texts[] = {
     "k0",
@@ -193,7 +193,7 @@ static void *keep(struct making *making, size_t bytes)
     return block;
 }
 
-/* Fields that mean nothing unless somebody has said the number before. */
+/* Fields whose numbers mean nothing unless a message has contained them before. */
 static bool is_handle(const char *name)
 {
     static const char *const handles[] = {
@@ -229,7 +229,7 @@ static uint64_t make_number(struct making *making, const struct sl_field *field)
     return value >= field->low && value <= field->high ? value : field->low;
 }
 
-/* What a peer would say; NULL: anything. */
+/* A text that a peer would send; NULL: anything. */
 static const char *usual_text(const char *field, uint64_t how)
 {
     if (strcmp(field, "writer") == 0) {
@@ -263,7 +263,7 @@ static struct sl_text make_text(struct making *making, const char *field, uint64
         memcpy(text, usual, strlen(usual));
         return (struct sl_text){.at = text, .length = strlen(usual)};
     }
-    if (how == 255) { /* as long as may be */
+    if (how == 255) { /* of maximum length */
         length = SL_MIN(high, UINT64_C(70000));
         text = keep(making, length);
         memset(text, 'x', length);
@@ -288,7 +288,7 @@ static struct sl_text make_text(struct making *making, const char *field, uint64
     for (; length < low; length++) {
         text[length] = 'f';
     }
-    /* A letter of several bytes is not cut in half: the table's texts are clean. */
+    /* A character of several bytes is not cut in half: the table's texts are valid. */
     length = length > high ? high : length;
     while (length > 0 && !sl_text_is_clean(text, length)) {
         length--;
@@ -328,7 +328,7 @@ static void make_struct(struct making *making, const struct sl_shape *shape, uns
     }
 }
 
-/* Mostly none, then those that fit a pool of four layers. False: anything. */
+/* Mostly no layers, then some that fit a pool of four. False: anything. */
 static bool make_layers(struct making *making, unsigned char *to, uint64_t how)
 {
     uint64_t count = how < 160 ? 0 : 1 + how % 4;
@@ -410,7 +410,7 @@ static void make_field(struct making *making, const struct sl_field *field, unsi
     }
 }
 
-/* Every list of the body gets `like` entries, mostly, when that is not UINT64_MAX. */
+/* Every list of the body mostly gets `like` entries, unless that is UINT64_MAX. */
 static void make_body(struct making *making, struct sl_msg *msg, uint64_t like)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);
@@ -425,9 +425,9 @@ static void making_end(struct making *making)
     }
 }
 
-/* ---- what the actor sends ---- */
+/* ---- messages of the actor ---- */
 
-/* What an input does, for people: HOSTILE_TRACE=1 in the environment. */
+/* Prints the steps of an input for people: HOSTILE_TRACE=1 in the environment. */
 static bool traced(void)
 {
     static int on = -1;
@@ -464,7 +464,7 @@ static void note_request(struct hostile *hostile, struct fake_frame *frame)
     frame->bytes = NULL;
 }
 
-/* Everything that was sent since: decodes, counts, keeps the requests. */
+/* Decodes and counts all frames since the last call, and keeps the requests. */
 void hostile_collect(struct hostile *hostile)
 {
     struct fake_env *fake = &hostile->fake;
@@ -561,7 +561,7 @@ static void request(struct hostile *hostile)
     const struct hostile_target *target = hostile->target;
     uint64_t which = hostile_byte(input);
     struct sl_msg msg = {.type = target->requests[which % target->request_count]};
-    if (which >= 248) { /* anything of the table, answers that nobody asked for too */
+    if (which >= 248) { /* any message of the table, including answers without a request */
         const struct sl_msg_info *info = sl_msg_info_at((uint32_t)hostile_byte(input) % 64);
         msg.type = info != NULL && info->type < SL_MSG_LOCAL_MIN ? info->type : SL_MSG_PING;
     }
@@ -583,7 +583,7 @@ static void request(struct hostile *hostile)
     }
     make_body(&making, &msg, (how & 0x80) != 0 ? hostile_byte(input) % 8 : UINT64_MAX);
     char copy[32];
-    (void)snprintf(copy, sizeof(copy), "%s", sender); /* the table of what was given may move */
+    (void)snprintf(copy, sizeof(copy), "%s", sender); /* the table of given requests may move */
     hostile_give(hostile, copy, &msg);
     making_end(&making);
 }
@@ -608,7 +608,7 @@ static void answer_one(struct hostile *hostile, const struct hostile_asked *aske
     struct making making = {.hostile = hostile};
     struct hostile_input *input = &hostile->input;
     struct sl_msg request_msg;
-    /* A codec of its own: the request is needed while the answer is made and given. */
+    /* A codec of its own: the request is needed while the answer is made and sent. */
     struct sl_codec *codec = NULL;
     HOSTILE_MUST(sl_codec_create(SL_MIB, &codec, NULL) == SL_OK);
     if (sl_codec_decode(codec, asked->frame, asked->length_bytes, &request_msg, NULL) == SL_OK) {
@@ -699,7 +699,8 @@ bool hostile_answer_all(struct hostile *hostile)
     return count > 0;
 }
 
-/* Like fake_pass, with a bound on the ticks: an actor that insists would keep a processor busy. */
+/* Like fake_pass, with a bound on the ticks: an actor that always wants to be woken would use up a
+ * processor. */
 static void pass(struct hostile *hostile, uint64_t ns)
 {
     struct fake_env *fake = &hostile->fake;
@@ -788,7 +789,7 @@ static void step(struct hostile *hostile)
     } else if (what < 176) {
         answer(hostile);
     } else if (what < 208) {
-        /* Half of the times at one go, as for an actor that was stopped. */
+        /* Half of the time in one step, as for an actor that was stopped. */
         uint64_t span_ns = spans_ns[what & 7];
         uint64_t jump_ns = (what & 8) != 0 || span_ns > SL_NS_PER_S ? span_ns / 4 * 3 : 0;
         hostile->fake.env.now_ns += jump_ns;
@@ -814,11 +815,11 @@ static void step(struct hostile *hostile)
     }
 }
 
-/* Everybody dies, everything expires: nothing may be left over. */
+/* All processes die, and everything expires: nothing may be left over. */
 static void end(struct hostile *hostile)
 {
     hostile->fake.unreachable[0] = '\0';
-    hostile->input.at = hostile->input.end; /* from here on all are what they should be */
+    hostile->input.at = hostile->input.end; /* from here on all messages are valid */
     for (uint32_t i = 0; i < 4; i++) {
         (void)hostile_answer_all(hostile);
         pass(hostile, SL_NS_PER_S / 4);
@@ -856,7 +857,7 @@ void hostile_run(const struct hostile_target *target, const uint8_t *bytes, size
     }
     start(&hostile);
     hostile_collect(&hostile);
-    for (uint32_t i = 0; i < HOSTILE_SENDERS; i++) { /* bits of the first byte: who is there */
+    for (uint32_t i = 0; i < HOSTILE_SENDERS; i++) { /* bits of the first byte: what runs */
         fake_live(&hostile.fake, hostile_proc(i));
     }
     uint64_t there = hostile_byte(&hostile.input);

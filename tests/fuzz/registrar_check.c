@@ -38,7 +38,7 @@ static void tally_record(struct registrar *self, sl_ref ref, struct registrar_ta
         HOSTILE_MUST(sl_alloc_claim(tally->alloc, entry.extent.offset_bytes,
                                     entry.extent.length_bytes) == SL_OK);
         sl_alloc_stats(tally->alloc, &after);
-        HOSTILE_MUST(after.extent_count == before.extent_count + 1); /* nobody else has it */
+        HOSTILE_MUST(after.extent_count == before.extent_count + 1); /* no other record has it */
     } else {
         HOSTILE_MUST(entry.kind == SL_RECORD_COMMITTED && entry.disk.valid != 0);
     }
@@ -68,7 +68,7 @@ static void tally_all(struct registrar *self, struct registrar_tally *tally)
     sl_alloc_destroy(&tally->alloc);
 }
 
-/* From one end to the other and back; a unit is in one list. */
+/* Walks the list in both directions; a unit is in one list. */
 static void check_list(struct registrar *self, const struct reg_order *units, uint16_t flag)
 {
     uint64_t count = 0;
@@ -84,7 +84,7 @@ static void check_list(struct registrar *self, const struct reg_order *units, ui
     HOSTILE_MUST(older == units->newest && count == units->count);
 }
 
-/* What eviction passes by is looked at again one day; pins of values stay where they are. */
+/* Units that eviction skipped are looked at again eventually; pinned values stay where they are. */
 static void check_kept(struct registrar *self, const struct reg_order *units)
 {
     check_list(self, units, REG_FLAG_KEPT_LISTS);
@@ -103,7 +103,7 @@ static void check_kept(struct registrar *self, const struct reg_order *units)
     }
 }
 
-/* A pool that is there stands in a note; one that is not is there for those who wait for it. */
+/* A pool that exists has a record; an absent one exists only for its waiters. */
 static void check_pools(struct registrar *self)
 {
     uint32_t waiting = 0;
@@ -135,7 +135,7 @@ static void check_pools(struct registrar *self)
     HOSTILE_MUST(waiting == self->pools->waiter_count);
 }
 
-/* What a contribution has used is what the records say. */
+/* A contribution's used bytes are the sum over the records. */
 static void check_contributions(const struct registrar *self, const struct registrar_tally *tally)
 {
     uint64_t length_bytes = 0;

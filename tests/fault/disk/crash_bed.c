@@ -1,10 +1,10 @@
 /* tests/fault/disk/crash_bed.c - the disk tier under every crash and every fault.
  *
- * A workload is recorded once: values of many sizes, removals, segments closed and reclaimed. Then
- * the machine is cut off after each of its operations, within each write at its sectors, and with
- * chance deciding about everything that was not synced; each time a fresh tierer recovers what is
- * left. Then every call to the disk fails in turn, in every way. Then bits are flipped. What was
- * acknowledged must be found and right, what was removed must stay away, nothing wrong is served.
+ * A workload is recorded once: values of many sizes, removals, log files closed and reclaimed. Then
+ * the power is cut after each of its operations, and within each write at its sectors, with random
+ * losses of everything that was not synced; each time a new tierer recovers the rest. Then every
+ * call to the disk fails in turn, in every way. Then bits are flipped. Acknowledged values must be
+ * found with the right bytes, removed values must not be found, and no wrong bytes are served.
  *
  * SL_DISK_BED_LONG=1: every sector, more seeds, more flips. */
 #include "actors/tierer/tierer.h"
@@ -29,22 +29,22 @@ static struct sl_arena *arena;
 static struct sl_index *index_of_node;
 static uint64_t boot_generation, chance = 1;
 
-/* When, in operations on the tape, what became true of a value. */
+/* Positions on the tape, in operations, at which a fact about a value became true. */
 static struct known {
-    uint64_t acked_at;   /* durable from then on */
-    uint64_t gone_at;    /* may be away: its segment was given back, or its removal was asked for */
-    uint64_t removed_at; /* must be away */
+    uint64_t acked_at; /* durable from then on */
+    uint64_t gone_at; /* may be missing: its log file was reclaimed, or its removal was requested */
+    uint64_t removed_at; /* must be missing */
     uint32_t segment;
     uint64_t offset;
     bool found;
 } known[KEYS_MAX];
 
-/* The list of members: epochs grow from list to list. */
+/* The list of member disks; each list has a higher epoch than the one before. */
 static struct {
-    uint64_t epoch;     /* of the last one that was asked for */
+    uint64_t epoch;     /* of the last list that was sent */
     uint64_t acked[16]; /* when epoch 1, 2, ... became durable */
-    uint64_t told;      /* by the last scan */
-    bool ended;         /* the disk was emptied: its process goes on no more */
+    uint64_t told;      /* reported by the last scan */
+    bool ended;         /* the disk was emptied: its process ends */
 } members;
 
 static bool is_long(void)
@@ -52,8 +52,8 @@ static bool is_long(void)
     return getenv("SL_DISK_BED_LONG") != NULL;
 }
 
-/* How many times less is tried under a sanitizer: it sees the same code at each, and takes five
- * times as long. */
+/* By what factor to run fewer cases under a sanitizer, which runs the same code in each and takes
+ * five times as long. */
 static uint32_t thinner(uint32_t by)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -138,7 +138,7 @@ static void give_job(void)
     }
 }
 
-/* The registrar's answers to what the tierer asks by itself. */
+/* Gives the registrar's answers to requests that the tierer makes by itself. */
 static bool answer_reclaim(void)
 {
     struct sl_msg reclaim, reply = {.code = SL_OK};
@@ -151,7 +151,7 @@ static bool answer_reclaim(void)
             known[n].acked_at != NEVER && known[n].segment == reclaim.body.disk_reclaim.segment;
         known[n].gone_at = there ? SL_MIN(known[n].gone_at, disk.op_count) : known[n].gone_at;
         if (there && reclaim.body.disk_reclaim.gone && known[n].removed_at == NEVER) {
-            known[n].removed_at = disk.op_count; /* whatever crashes from now on */
+            known[n].removed_at = disk.op_count; /* whenever a crash happens from now on */
         }
     }
     fake_answer(&fake, "registrar", &reclaim, &reply);
@@ -159,7 +159,7 @@ static bool answer_reclaim(void)
     return true;
 }
 
-/* Hands completions over in any order until nothing is left to do. */
+/* Passes completions on in any order until no work is left. */
 static void pump(void)
 {
     struct tape_done done;
@@ -241,7 +241,7 @@ static uint64_t write_start(uint32_t n)
     return msg.seq;
 }
 
-/* The code of the write; SL_ERR_TIMEOUT: not answered. */
+/* The code of the write; SL_ERR_TIMEOUT: no answer. */
 static sl_err write_end(uint32_t n, uint64_t seq)
 {
     struct sl_msg reply;
@@ -285,7 +285,7 @@ static sl_err forget_end(uint32_t n, uint64_t seq)
     return code;
 }
 
-/* Another list, or the end of all values. */
+/* Starts another list, or the end of all values. */
 static uint64_t members_start(bool empty)
 {
     static unsigned char list[3 * 24];
@@ -318,7 +318,7 @@ static sl_err members_end(uint64_t seq)
     return reply.code;
 }
 
-/* SL_OK only with the right bytes; SL_ERR_TIMEOUT: not answered. */
+/* SL_OK only with the right bytes; SL_ERR_TIMEOUT: no answer. */
 static sl_err read_value(uint32_t n)
 {
     static unsigned char want[65536];
@@ -361,15 +361,15 @@ static sl_err read_value(uint32_t n)
     return code;
 }
 
-/* ---- a fresh start on what is left ---- */
+/* ---- a new start after a crash ---- */
 
-/* A new registrar says hello: the tierer tells what it has. */
+/* A new registrar sends HELLO: the tierer reports its values. */
 static void scan(void)
 {
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
     hello.body.hello_reply.boot_generation = ++boot_generation;
     fake_give(&fake, "registrar", &hello);
-    pump(); /* what an earlier life wrote is made durable first */
+    pump(); /* writes of an earlier life are made durable first */
     for (bool last = false; !last;) {
         struct sl_msg found;
         uint64_t codes[4096] = {0};
@@ -412,7 +412,8 @@ static void recover(void)
     scan();
 }
 
-/* What must be there at operation `at` and is not; what is served is always compared. */
+/* Counts the values that must exist at operation `at` and do not; bytes that are served are always
+ * compared. */
 static uint32_t lost_at(uint64_t at, bool removals)
 {
     uint32_t lost = 0;
@@ -444,7 +445,7 @@ static void workload(uint32_t count)
         }
         pump();
         if (disk.room_bytes != 0) {
-            pass(SL_NS_PER_S); /* room that is refused is asked for once more */
+            pass(SL_NS_PER_S); /* refused space is requested once more */
         }
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_int_eq(write_end(n + i, seqs[i]), SL_OK);
@@ -454,7 +455,7 @@ static void workload(uint32_t count)
             pump();
             ck_assert_int_eq(forget_end(n - 4, seq), SL_OK);
         }
-        if (n % 30 == 3 && members.epoch < 4) { /* beside values on their way */
+        if (n % 30 == 3 && members.epoch < 4) { /* while values are being written */
             uint64_t list = members_start(false);
             pump();
             ck_assert_int_eq(members_end(list), SL_OK);
@@ -469,7 +470,7 @@ static void record_workload(uint32_t count)
     scan();
     disk.recording = true;
     workload(count);
-    pass(SL_NS_PER_S); /* for what is named a while after it was acknowledged */
+    pass(SL_NS_PER_S); /* acknowledgements are recorded with a delay */
     ck_assert_uint_le(disk.real_bytes_peak, UINT64_C(3) << 20);
     disk.recording = false;
     fake_stop(&fake);
@@ -477,7 +478,7 @@ static void record_workload(uint32_t count)
 
 /* ---- cutting the power ---- */
 
-/* What is sure to be left, and what was written since and not synced. */
+/* The image that is certain to be left, and later writes that were not synced. */
 struct cut {
     struct tape_image whole, durable, tried;
     uint64_t loose[512]; /* operations */
@@ -519,7 +520,7 @@ static void cut_check(const struct tape_image *image, uint64_t at, const char *h
     fake_stop(&fake);
 }
 
-/* Each write that was not synced is there whole, up to some sector, or not at all. */
+/* Each write that was not synced survives in full, up to some sector, or not at all. */
 static void cut_mix(struct cut *cut, uint64_t at)
 {
     tape_image_copy(&cut->tried, &cut->durable);
@@ -586,8 +587,8 @@ START_TEST(every_crash_point_is_survived)
     }
 END_TEST
 
-/* The disk was away: from the answer on none of its values comes back, wherever the power goes,
- * also while the segments are being removed and new values written. */
+/* The disk had been missing. From the answer on, none of its old values returns, wherever the power
+ * is cut, even while log files are being removed and new values written. */
 START_TEST(emptied_disk_brings_nothing_back)
     {
         node_open();
@@ -600,7 +601,7 @@ START_TEST(emptied_disk_brings_nothing_back)
         pump();
         ck_assert_int_eq(members_end(seq), SL_OK);
         fake_stop(&fake);
-        recover(); /* the next process */
+        recover(); /* a new process */
         members.ended = false;
         for (uint32_t n = 0; n < 30; n++) {
             ck_assert(!known[n].found);
@@ -627,7 +628,7 @@ static void settle(uint32_t count, const uint64_t *seqs, sl_err *codes)
     }
 }
 
-/* Six values, read back, one removed. Every request has an answer in the end. */
+/* Writes and reads six values, and removes one. Every request is answered in the end. */
 static void scenario(uint32_t *failures)
 {
     uint64_t seqs[6];
@@ -639,7 +640,7 @@ static void scenario(uint32_t *failures)
         }
     }
     pump();
-    pass(20 * SL_NS_PER_S); /* waiting for the disk to be tried again */
+    pass(20 * SL_NS_PER_S); /* until the disk is tried again */
     settle(6, seqs, codes);
     for (uint32_t n = 0; n < 6; n++) {
         ck_assert_msg(codes[n] != SL_ERR_TIMEOUT,
@@ -670,7 +671,7 @@ static void scenario(uint32_t *failures)
     }
 }
 
-/* False: the scenario was over before that call. */
+/* False: the scenario ended before that call. */
 static bool fault_run(uint64_t n, uint64_t length, enum tape_fault fault)
 {
     uint32_t failures = 0;
@@ -678,7 +679,7 @@ static bool fault_run(uint64_t n, uint64_t length, enum tape_fault fault)
     disk.fail_from = n;
     disk.fail_to = n + length - 1;
     disk.fault = fault;
-    if (start_actor() != SL_OK) { /* the supervisor starts it again, as often as it takes */
+    if (start_actor() != SL_OK) { /* the supervisor restarts it as often as needed */
         fake_stop(&fake);
         disk.fail_from = 0;
         ck_assert_int_eq(start_actor(), SL_OK);
@@ -688,7 +689,7 @@ static bool fault_run(uint64_t n, uint64_t length, enum tape_fault fault)
     bool reached = disk.calls >= n;
     disk.fail_from = 0;
     pass(10 * SL_NS_PER_S);
-    /* The disk is back: so is the tier, by itself. */
+    /* The disk works again, and the tier recovers by itself. */
     uint64_t seq = write_start(100);
     pump();
     pass(10 * SL_NS_PER_S);
@@ -730,16 +731,16 @@ START_TEST(silent_disk_is_noticed_and_comes_back)
         ck_assert_int_eq(write_end(0, seq), SL_OK);
 
         disk.stuck = true;
-        uint64_t stuck = write_start(1); /* on its way for ever */
+        uint64_t stuck = write_start(1); /* never completes */
         pass(10 * SL_NS_PER_S);
         uint64_t late = write_start(2);
         pass(10 * SL_NS_PER_S);
         ck_assert_int_eq(write_end(1, stuck), SL_ERR_IO);
         ck_assert_int_eq(write_end(2, late), SL_ERR_IO);
-        ck_assert_int_eq(read_value(0), SL_ERR_UNREACHABLE); /* a miss at once, nothing is lost */
+        ck_assert_int_eq(read_value(0), SL_ERR_UNREACHABLE); /* a miss at once, not a loss */
 
         disk.stuck = false;
-        for (uint32_t i = 0; i < disk.pending_count; i++) { /* its requests end after all */
+        for (uint32_t i = 0; i < disk.pending_count; i++) { /* its requests complete after all */
             disk.pending[i].os_code = EIO;
         }
         pump();
@@ -758,10 +759,10 @@ START_TEST(silent_disk_is_noticed_and_comes_back)
     }
 END_TEST
 
-/* ---- the ceiling ---- */
+/* ---- the byte limit ---- */
 
-/* One request of `count` values of 64 KiB. Three frames of four fill a segment of 1 MiB and leave
- * so much room that its file is cut; frames of one value leave nothing. */
+/* Writes `count` values of 64 KiB in one request. Three frames of four values leave enough free
+ * space in a log file of 1 MiB that it is truncated; frames of one value fill it. */
 static void write_large(uint32_t first, uint32_t count)
 {
     static char keys[4][32];
@@ -790,7 +791,7 @@ static void write_large(uint32_t first, uint32_t count)
     }
 }
 
-/* Cut files are reclaimed while whole ones are written: five whole ones are over the ceiling. */
+/* Truncated files are reclaimed while full ones are written: five full ones exceed the limit. */
 START_TEST(ceiling_holds_when_short_segments_are_used_again)
     {
         node_open_with("5000000");
@@ -807,7 +808,7 @@ START_TEST(ceiling_holds_when_short_segments_are_used_again)
     }
 END_TEST
 
-/* ---- segments of which nothing is live ---- */
+/* ---- log files without live values ---- */
 
 static void forget_all_of(uint32_t segment, uint32_t count)
 {
@@ -821,8 +822,8 @@ static void forget_all_of(uint32_t segment, uint32_t count)
     pass(SL_NS_PER_S);
 }
 
-/* Of one in the middle the values go, the oldest goes whole; others, and what tombstones say, stay.
- */
+/* A file in the middle loses its values, the oldest is removed; other values and the effect of
+ * tombstones remain. */
 START_TEST(segments_without_live_values_give_their_room_back)
     {
         uint32_t live = 0;
@@ -859,7 +860,7 @@ END_TEST
 
 static const int room_codes[] = {ENOSPC, EDQUOT};
 
-/* Segments of 1 MiB under a ceiling of 12 MiB, in a file system of room_bytes. */
+/* Log files of 1 MiB under a limit of 12 MiB, in a file system of room_bytes. */
 static void node_open_in(uint64_t room_bytes, int code)
 {
     node_open_with("12MiB");
@@ -889,7 +890,7 @@ static enum sl_health page_health(char *reason)
     return summary.health;
 }
 
-/* The oldest values make room, and the machine may be cut off anywhere. */
+/* The oldest values are dropped to make space, and the power may be cut at any point. */
 START_TEST(full_file_system_below_the_ceiling_is_survived_at_every_crash_point)
     {
         node_open_in(UINT64_C(7) << 19, room_codes[_i]);
@@ -918,7 +919,7 @@ void __wrap_sl_log_write(struct sl_log *log, enum sl_log_level level, uint64_t t
     __real_sl_log_write(log, level, trace_id, "%s", format);
 }
 
-/* It is tried again once a minute, and is refused each time. */
+/* The tierer tries again once a minute, and is refused each time. */
 START_TEST(a_full_file_system_is_warned_of_once_an_hour)
     {
         node_open_in(UINT64_C(7) << 19, ENOSPC);
@@ -935,7 +936,7 @@ START_TEST(a_full_file_system_is_warned_of_once_an_hour)
     }
 END_TEST
 
-/* Another program takes the room that there was, and gives it back. */
+/* Another program takes the free space and releases it again. */
 START_TEST(room_that_others_take_and_give_back_is_done_without_and_used_again)
     {
         char reason[SL_METRICS_REASON_BYTES];
@@ -959,7 +960,8 @@ START_TEST(room_that_others_take_and_give_back_is_done_without_and_used_again)
     }
 END_TEST
 
-/* Not even two files: what is there is served and may be removed, and nothing new is taken. */
+/* There is no space for even two files: values on the disk are served and may be removed, and none
+ * is accepted. */
 START_TEST(room_for_one_file_is_a_full_disk_that_reads_and_removes)
     {
         char reason[SL_METRICS_REASON_BYTES];
@@ -1004,13 +1006,13 @@ START_TEST(flipped_bits_are_never_served)
                 file = &disk.image.files[next_chance() % TAPE_FILES_MAX];
             }
             uint64_t at = next_chance() % file->bytes;
-            if (i % 4 == 0) { /* the pages that many things hang on */
+            if (i % 4 == 0) { /* the pages that most depends on */
                 at = next_chance() % 4 < 2 ? at % SL_PAGE_BYTES
                                            : file->bytes - 1 - at % SL_PAGE_BYTES;
             }
             file->now[at] ^= (unsigned char)(1u << next_chance() % 8);
             recover();
-            uint32_t lost = lost_at(disk.op_count, true); /* compares all that is served */
+            uint32_t lost = lost_at(disk.op_count, true); /* compares all bytes that are served */
             most = SL_MAX(most, lost);
             costly += lost > 0;
             ck_assert_msg(lost <= 1, "one bit of '%s' at %ju cost %u values", file->name,
@@ -1025,14 +1027,14 @@ START_TEST(flipped_bits_are_never_served)
     }
 END_TEST
 
-/* ---- what cannot be read any more, over and above one bit ---- */
+/* ---- larger damage than one bit ---- */
 
 static void page_wipe(struct tape_file *file, uint64_t at)
 {
     memset(file->now + at, 0x5a, SL_MIN((uint64_t)SL_PAGE_BYTES, file->bytes - at));
 }
 
-/* Takes something away from one file. */
+/* Destroys a part of one file. */
 static void damage(struct tape_file *file)
 {
     uint64_t pages = file->bytes / SL_PAGE_BYTES;
@@ -1043,11 +1045,11 @@ static void damage(struct tape_file *file)
             page_wipe(file, (from + i) * SL_PAGE_BYTES);
         }
         return;
-    case 1: /* both that say what file it is */
+    case 1: /* both pages that identify the file */
         page_wipe(file, 0);
         page_wipe(file, (pages - 1) * SL_PAGE_BYTES);
         return;
-    case 2: /* that it was closed, and something before it */
+    case 2: /* the page that closes it, and some before it */
         page_wipe(file, (pages - 1) * SL_PAGE_BYTES);
         for (uint64_t i = 0; i < 8; i++) {
             page_wipe(file, next_chance() % pages * SL_PAGE_BYTES);
@@ -1071,8 +1073,8 @@ static void damage(struct tape_file *file)
     }
 }
 
-/* Whatever becomes of one segment: what was removed stays away, also when it can be read again
- * later, and the disk serves. */
+/* Whatever happens to one log file, removed values are not found, even if it becomes readable
+ * again, and the disk serves. */
 START_TEST(a_segment_that_is_damaged_brings_nothing_back)
     {
         struct tape_image whole = {0};
@@ -1089,7 +1091,7 @@ START_TEST(a_segment_that_is_damaged_brings_nothing_back)
             damage(file);
             recover();
             voids += lost_at(disk.op_count, true) > 20;
-            uint64_t seq = write_start(200); /* what it says from now on is true as well */
+            uint64_t seq = write_start(200); /* what it acknowledges from now on holds as well */
             pump();
             ck_assert_int_eq(write_end(200, seq), SL_OK);
             fake_stop(&fake);

@@ -1,4 +1,4 @@
-/* tests/fault/disk/tape_disk.c - a disk in memory with a tape of what was done to it. */
+/* tests/fault/disk/tape_disk.c - see tape_disk.h. */
 #include "tests/fault/disk/tape_disk.h"
 
 #include <errno.h>
@@ -118,7 +118,7 @@ void tape_play(struct tape_image *image, const struct tape_op *op, uint64_t sect
 static void record(struct tape_disk *self, struct tape_op op, const struct iovec *pieces,
                    uint32_t count)
 {
-    tape_play(&self->image, &op, 0); /* all but writes */
+    tape_play(&self->image, &op, 0); /* everything except writes */
     struct tape_file *file = image_find(&self->image, op.name);
     if (op.verb == TAPE_WRITE && self->recording) {
         op.bytes = have(malloc(op.length_bytes));
@@ -149,7 +149,7 @@ static struct tape_op op_of(enum tape_verb verb, const char *name)
     return op;
 }
 
-/* Counts the call; gives the errno it is to end with, 0: none, -1: a short transfer. */
+/* Counts the call; returns the errno to fail with, 0: none, -1: a short transfer. */
 static int fault_now(struct tape_disk *self)
 {
     static const int codes[] = {EIO, ENOSPC, EROFS, -1};
@@ -186,7 +186,7 @@ static void peak_note(struct tape_disk *self)
     self->real_bytes_peak = SL_MAX(self->real_bytes_peak, bytes_of_all(self));
 }
 
-/* Makes the file, or makes it longer. Gives an errno, and nothing has changed then. */
+/* Makes the file, or extends it. Returns an errno; nothing has changed then. */
 static int file_make(struct tape_disk *self, const char *name, uint64_t bytes)
 {
     const struct tape_file *there = image_find(&self->image, name);
@@ -260,7 +260,7 @@ static sl_err tape_prepare(struct sl_disk *disk, const char *from, const char *n
     return code == 0 ? SL_OK : sl_fail_os(why, code, "allocate '%s'", name);
 }
 
-/* A file is made, cut or removed, or not. */
+/* Makes, cuts or removes a file, unless a fault prevents it. */
 static int carry_out_file(struct tape_disk *self, const struct sl_disk_request *request)
 {
     struct sl_error why = {0};
@@ -289,7 +289,7 @@ static uint64_t tape_real_bytes(struct sl_disk *disk, int file)
     return tape_of(disk)->image.files[file].bytes;
 }
 
-/* As if zeros were written: a power cut may leave any part of that. */
+/* Acts like a write of zeros: a power cut may leave any part of it. */
 static sl_err tape_punch(struct sl_disk *disk, int file, uint64_t offset_bytes,
                          uint64_t length_bytes, struct sl_error *why)
 {
@@ -326,7 +326,7 @@ static sl_err tape_list(struct sl_disk *disk,
     return SL_OK;
 }
 
-/* Carries a request out as far as the fault allows. */
+/* Carries out a request as far as the fault allows. */
 static int carry_out(struct tape_disk *self, const struct sl_disk_request *request, uint64_t *bytes)
 {
     struct tape_file *file = &self->image.files[request->file];
@@ -409,7 +409,7 @@ static sl_err tape_read_now(struct sl_disk *disk, int file, void *memory, uint64
 
 static void tape_destroy(struct sl_disk *disk)
 {
-    tape_of(disk)->pending_count = 0; /* the test's: files outlive the actor */
+    tape_of(disk)->pending_count = 0; /* owned by the test: files outlive the actor */
 }
 
 static const struct sl_disk_ops tape_ops = {

@@ -277,7 +277,7 @@ static void refused(struct sl_client *client)
         int types;
         const char *text;
     } kinds[] = {{0, "without a shareable handle, as vLLM's sleep mode does"},
-                 {SL_CU_HANDLE_FABRIC, "a fabric handle alone, which is not there yet"}};
+                 {SL_CU_HANDLE_FABRIC, "only a fabric handle, which is not supported yet"}};
     struct sl_engine *engine = NULL;
     sl_cu_ptr base = 0;
     for (uint32_t i = 0; i < SL_COUNT(kinds); i++) {

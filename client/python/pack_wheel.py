@@ -118,8 +118,7 @@ def owners_of(patterns):
 
 
 def licences_of(stage):
-    """Returns [(name, content)]: our own licence, one for each Debian package with a library in the wheel, and common texts that they
-    refer to."""
+    """Returns [(name, content)]: our own licence, one for each Debian package with a library in the wheel, and common texts."""
     licences = {"LICENSE": read(os.path.join(ROOT, "LICENSE"))}
     carried = {os.path.basename(path) for name, path in files_of(stage) if f"{os.sep}lib{os.sep}" in name}
     carried = {name for name in carried if not name.startswith("libsluice.so")}

@@ -1,4 +1,4 @@
-"""mooncake_client: contributes memory to the node of a mooncake_master on this host as long as it runs. setup_dummy finds the node by its
+"""mooncake_client: contributes memory to the node of a mooncake_master on this host while it runs. setup_dummy finds the node by its
 port."""
 
 import asyncio
@@ -96,8 +96,7 @@ class Lender:
                 pass
 
     async def check_offload(self) -> None:
-        """Reads the size of the disk tier from the node's settings file, next to its sockets. Raises Failure if --enable_offload needs
-        one."""
+        """Reads the size of the disk tier from the node's settings file, next to its sockets. Raises Failure if it is missing."""
         path = self.runtime_dir + "/mooncake-master.conf"
         self.disk_bytes = 0
         if os.access(path, os.R_OK):

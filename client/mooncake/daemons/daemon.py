@@ -75,8 +75,7 @@ class Programs:
 
 
 def why_not_ready(status: Dict[str, Any], disks: bool) -> "tuple[bool, str]":
-    """Returns whether a node serves (its registrar, and at least one of its disks if it has any), and what is missing, which may be set
-    even if it serves."""
+    """Returns whether a node serves (its registrar, and a disk if it has any), and what is missing, even if it serves."""
     rows = {row["name"]: row for row in status["actors"]}
     wanted = [["registrar"], sorted(name for name in rows if name.startswith("tierer.")) or ["tierer.0"]]
     note = ""

@@ -307,8 +307,7 @@ class Server:
 
 
 class Connection(asyncio.Protocol):
-    """Handles one request at a time: head, body, answer. `buffer` holds received bytes that were not parsed; while a request is answered,
-    the socket is not read."""
+    """Handles one request at a time: head, body, answer. `buffer` holds unparsed bytes. While it answers, it does not read."""
 
     def __init__(self, server: Server):
         self.server = server
@@ -424,8 +423,7 @@ class Connection(asyncio.Protocol):
             self.left, self.after = None, "data"
 
     def _read_chunk_line(self) -> bool:
-        """Reads the end of a chunk and the size of the next one. Refuses extensions and trailers, since proxies differ in handling
-        them."""
+        """Reads the end of a chunk and the size of the next one. Refuses extensions and trailers: proxies differ there."""
         begin = 0
         if self.after == "data":
             if not b"\r\n".startswith(bytes(self.buffer[:2])):

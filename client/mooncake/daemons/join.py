@@ -130,8 +130,7 @@ class Members:
             return ""
 
     def _load(self) -> List[Member]:
-        """Returns the members that an earlier process knew. Skips nodes without a key, which will join again. Raises Failure for lines
-        that no daemon wrote."""
+        """Returns the members of an earlier start. Skips nodes without a key, which join again. Raises Failure for foreign lines."""
         known = []
         try:
             lines = read_file(self._path("peers")).splitlines()
@@ -163,8 +162,8 @@ class Members:
             self.heard[name] = time.monotonic()
 
     def add(self, member: Member) -> bool:
-        """Adds a node that has proved the secret; it replaces one of the same name. This node itself is skipped. True: something changed.
-        Raises Failure."""
+        """Adds a node that has proved the secret; it replaces one of its name. Skips this node. True: something changed. Raises
+        Failure."""
         member.check()
         if member.name == self.name:
             return False
@@ -226,8 +225,7 @@ def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
 
 
 def parse_line(data: bytes) -> Dict[str, Any]:
-    """Parses one flat object of texts and numbers. Nesting is refused before parsing, so that a peer without the secret cannot choose its
-    depth. Raises Failure."""
+    """Parses one flat object of texts and numbers. Refuses nesting before parsing, since any peer can send it. Raises Failure."""
     bare = re.sub(rb'"(?:[^"\\]|\\.)*"', b"", data)
     try:
         if b"[" in bare or bare.count(b"{") > 1:
@@ -344,8 +342,7 @@ class Cluster:
         self.ip = ""
 
     async def open(self, address: str) -> None:
-        """Joins, waiting for the master for JOIN_S, and determines this host's address. address: --cluster_address; "": automatic. Raises
-        Failure."""
+        """Joins, waits for the master for JOIN_S, and sets this host's address (--cluster_address; "": automatic). Raises Failure."""
         until = time.monotonic() + JOIN_S
         while self.join:  # the port of a master that is starting opens when its node is ready
             try:

@@ -229,8 +229,7 @@ class Node:
         return None
 
     def _masters_own(self) -> bool:
-        """Whether the running node was started as _spawn does. sluice-node adds --memory if it was not given, and at a restart the
-        arguments that named the node."""
+        """Whether the running node was started as _spawn does. sluice-node adds --memory if missing, and at a restart the node's name."""
         with open(self.runtime_dir + "/start-arguments", "rb") as file:
             given = os.fsdecode(file.read())
         words = ["--config", os.path.realpath(self.config_path), "--instance", self.instance, ""]

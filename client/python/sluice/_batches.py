@@ -31,13 +31,11 @@ class Batches(_native.Batches):
         return [text and self._prefix + text for text in texts]  # native code refuses an empty key
 
     def put(self, keys, buffers, *, timeout=None):
-        """Stores each buffer and returns the job's number. A key that exists is success. The buffers are in use until the job is
-        drained."""
+        """Stores each buffer and returns the job's number. A key that exists is success. Buffers are in use until drain."""
         return super().put(self._names(keys), buffers, timeout=timeout)
 
     def get(self, keys, buffers, *, timeout=None):
-        """Reads each value into its buffer and returns the job's number. A value of another size fails; its buffer then holds undefined
-        bytes."""
+        """Reads each value into its buffer; returns the job's number. A value of another size fails, and its buffer is undefined."""
         return super().get(self._names(keys), buffers, timeout=timeout)
 
     def put_rows(self, keys, memory, rows, *, timeout=None):
@@ -58,8 +56,7 @@ class Batches(_native.Batches):
         return super().remove(self._names(keys), timeout=timeout)
 
     def look(self, keys, *, timeout=None):
-        """As exists, but in this call: returns a list of bools. Without peers it does not wait. A key whose state is not known is
-        False."""
+        """As exists, but in this call: returns a list of bools. Without peers it does not wait. An unknown state is False."""
         return super().look(self._names(keys), timeout=timeout)
 
 

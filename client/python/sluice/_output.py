@@ -6,8 +6,7 @@ import sys
 
 
 def run(name, main):
-    """Runs main and exits with its code. If standard output cannot be written, exits with 1 and an error line; without the line if the
-    reader closed the pipe (`| head`)."""
+    """Runs main and exits with its code. If output fails, exits with 1 and an error line; silently if the pipe was closed (`| head`)."""
     failed, unwritten = None, []
     if sys.stdout is None:  # it is closed
         print(f"{name}: cannot write to standard output: {os.strerror(errno.EBADF)}", file=sys.stderr, flush=True)

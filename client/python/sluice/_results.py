@@ -82,8 +82,7 @@ class PoolInfo(NamedTuple):
 
 
 class SluiceError(Exception):
-    """A call of libsluice that failed. code: number of the error; name: its name; os_code: errno, or 0; result: OpResult of an op that
-    failed, else None."""
+    """A failed call of libsluice. code, name: of the error; os_code: errno, or 0; result: OpResult of a failed op, else None."""
 
     code, name, os_code, result = 25, "SL_ERR_?", 0, None
 

@@ -58,7 +58,7 @@ POLICIES = {"lru": Lru, "density": Density}
 
 class Disk:
     """A disk as a log of segments, as in actors/registrar/disk/reclaim.c. The oldest segment is reclaimed first. Its blocks that were
-    used since they were written, and not longer ago than half of the disk's size in writes, are written again: at most a quarter of the
+    used since they were written, and not longer ago than half of the disk's size in writes, are written again, up to a quarter of the
     reclaimed bytes."""
 
     KEEP_SHARE, KEEP_AGE = 4, 2

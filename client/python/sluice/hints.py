@@ -1,5 +1,4 @@
-"""Hints of requests about sessions, priority and retention: the same checks for the back ends of all engines, and a thread that sends
-them."""
+"""Hints of requests about sessions, priority and retention: checks for the back ends of all engines, and a thread that sends hints."""
 
 import queue
 import threading

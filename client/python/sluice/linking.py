@@ -1,5 +1,4 @@
-"""Shared by back ends that run jobs in the background: a client of a node that may start later than the engine, and a log whose lines do
-not repeat."""
+"""Shared by back ends with background jobs: a client of a node that may start after the engine, and a log without repetitions."""
 
 import logging
 import threading
@@ -9,8 +8,7 @@ from . import Batches, SluiceError
 from .backend import number
 
 SAID_SECONDS = 30.0
-# Rows of backend.Options. threads: native threads that copy, the last one only for reads. depth: queued and running jobs at most; further
-# ones fail at once.
+# Rows of backend.Options. threads: native threads that copy, the last one only for reads. depth: most queued and running jobs.
 ROWS = {"threads": (number(1, 64), 3), "depth": (number(1, 65536), 1024)}
 
 

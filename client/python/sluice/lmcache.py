@@ -177,8 +177,7 @@ def adapters_told(said):
 
 
 class SluiceBackend(StoragePluginInterface):
-    """LMCache's storage back end. Failures of the node raise nothing: they count as misses, or the value is not stored, and are
-    logged."""
+    """LMCache's storage back end. Failures of the node raise nothing: they are logged, and count as misses or drop the value."""
 
     def __init__(self, config=None, dst_device="cpu", metadata=None, local_cpu_backend=None, loop=None):
         if config is None or metadata is None or loop is None:
@@ -397,8 +396,8 @@ class SluiceBackend(StoragePluginInterface):
             return key in self._putting
 
     def batched_submit_put_task(self, keys, objs, transfer_spec=None, on_complete_callback=None):
-        """Returns [a future of all puts], or None if nothing is stored. Objects are stored directly from their memory and are referenced
-        until then."""
+        """Returns [a future of all puts], or None if nothing is stored. Objects are stored from their own memory, referenced until
+        then."""
         held, layout = self._link.open(), self._layout()
         if held is None or self._of_first:
             return None

@@ -157,8 +157,7 @@ class SluiceTier(SecondaryTierManager):
         return results
 
     def drain_jobs(self):
-        """Waits for all jobs. Raises TimeoutError if one still uses vLLM's memory long after its deadline: vLLM reuses the memory when
-        this returns."""
+        """Waits for all jobs. Raises TimeoutError if one still uses vLLM's memory long after its deadline: vLLM reuses it afterwards."""
         held = self._link.open()
         for _ in range(DRAIN_TURNS if held is not None else 0):
             if held[1].wait(self._timeout):

@@ -5,8 +5,7 @@ For each file the digest covers the name relative to the model's directory, the 
 shapes), and 64 pieces of 64 KiB, including the first and the last: 4 MiB, whatever the size. `whole` covers every byte. Files that do not
 affect the computation are left out: tokenizers (token ids are part of the keys), generation, training.
 
-Digests are cached by path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (default ~/.cache), which only its owner may
-read."""
+Digests are cached by path, size, times and inode in $XDG_CACHE_HOME/sluice/weights.json (default ~/.cache, mode 0600)."""
 
 import functools
 import hashlib
@@ -57,8 +56,8 @@ def identity(name, revision=None, whole=False, load_format="auto", hub_directory
 
 
 def identity_unsaid(name, whole=False):
-    """As identity, for an engine that names its model without revision and format. Also raises ValueError if the hub's cache has
-    revisions with different weights."""
+    """As identity, for an engine that names its model without revision and format. Raises ValueError also if revisions in the hub's cache
+    differ."""
     return identity_of_all(revisions_of(name), name, whole)
 
 
@@ -71,8 +70,7 @@ def identity_of_all(places, name, whole):
 
 
 def revisions_of(name):
-    """Returns where files of the name may be: [the path], or all its revisions with weights in the cache of huggingface_hub, or
-    [name]."""
+    """Returns where files of the name may be: [path], or its revisions with weights in the cache of huggingface_hub, or [name]."""
     if os.path.exists(os.path.expanduser(name)):
         return [name]
     try:
@@ -315,7 +313,7 @@ class Loaded:
         return None if self.late else self.name
 
     def begin(self):
-        """Checks the files on a thread, since a file system that hangs would block the engine. The caller holds turn; the thread releases
+        """Checks the files on a thread, since a hanging file system would block the engine. The caller holds turn; the thread frees
         it."""
         done = threading.Event()
 
@@ -379,8 +377,7 @@ class Held:
         self.whole, self.places, self.known = whole, places, {}
 
     def load(self, key, path, read):
-        """Calls read(), which loads the files of path, and returns its result. `key` gets the name of these files; a key that was loaded
-        before keeps its name."""
+        """Calls read(), which loads the files of path, and returns its result. `key` gets their name; a known key keeps its name."""
         if key in self.known:
             return read()
         one = Loaded(path, self)

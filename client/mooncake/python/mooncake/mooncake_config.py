@@ -125,8 +125,8 @@ class MooncakeConfig:
 
     @classmethod
     def from_file(cls, file_path: str) -> "MooncakeConfig":
-        """Reads a JSON object; ignores unknown names. Raises OSError, and ValueError for missing required fields, invalid values and
-        invalid JSON."""
+        """Reads a JSON object; ignores unknown names. Raises OSError, and ValueError for missing fields, invalid values and invalid
+        JSON."""
         with open(file_path, encoding="utf-8") as file:
             given = json.load(file)
         if not isinstance(given, dict):

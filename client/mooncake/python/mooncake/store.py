@@ -292,8 +292,7 @@ def _of_environment(name: str, otherwise: int, most: int) -> int:
 
 
 def _port_taken(port: int) -> int:
-    """Binds the port on all addresses without listening, so that no other process can take it. Returns the descriptor; -1: the port is
-    taken."""
+    """Binds the port on all addresses without listening, to reserve it. Returns the descriptor; -1: the port is taken."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as one:
             one.bind(("", port))
@@ -305,8 +304,8 @@ def _port_taken(port: int) -> int:
 
 
 def _ports(given: int, strict: bool) -> Iterator[int]:
-    """Yields ports to try. Without a metadata server ports are not names: engines pass the same one to several clients, and Mooncake's
-    client then chooses another."""
+    """Yields ports to try. Without a metadata server ports are not names: engines pass one to several clients, and Mooncake chooses
+    another."""
     if given:
         yield given
     if given and strict:

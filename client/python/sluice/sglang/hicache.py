@@ -61,8 +61,7 @@ class SluiceHiCache(HiCacheStorage):
     # ---- hints ----
 
     def _hint(self, keys, codes, extra_info, asked, others=()):
-        """Sends the hints in the call's extra info for the pages that exist, and for others: [(plan, keys)]. SGLang passes none without a
-        session."""
+        """Sends the call's hints for the pages that exist, and for others: [(plan, keys)]. SGLang passes none without a session."""
         told = getattr(extra_info, "extra_info", None)
         if not told or PoolName.KV not in self.plans:
             return

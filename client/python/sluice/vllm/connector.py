@@ -26,8 +26,7 @@ log = logging.getLogger("vllm.sluice")
 
 @dataclasses.dataclass
 class Models(KVConnectorHandshakeMetadata):
-    """Models and splits that workers register. They send them to the scheduler, which has neither tensors nor the layers of all
-    stages."""
+    """Models and splits that workers register. They send them to the scheduler, which has neither tensors nor all stages' layers."""
 
     of: dict      # class: model
     splits: dict  # group: Split

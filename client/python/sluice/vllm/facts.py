@@ -99,8 +99,7 @@ def caches_of(groups, tensors):
 
 
 def mark_of(tensor):
-    """Returns a factory of marks that report whether the work submitted so far is done (layers.Worker). On a CPU it is done when the call
-    returns."""
+    """Returns a factory of marks that report whether the work so far is done (layers.Worker). On a CPU it is always done."""
     if not tensor.is_cuda:
         return Computed
     import torch

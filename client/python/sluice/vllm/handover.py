@@ -79,8 +79,7 @@ def part_number(number, name):
 
 
 def span(group, start, end):
-    """Blocks [first, last) of a class that decode needs to compute the token at `end` if it has all blocks before the token at
-    `start`."""
+    """Blocks [first, last) of a class that decode needs to compute the token at `end` if it has those before `start`."""
     first = start // group.block_tokens
     if group.window_blocks:
         window = max(one.window for one in group.groups)
@@ -95,8 +94,7 @@ def tail_key(before, tokens, extra, length):
 
 
 class Handovers:
-    """Both sides of hand-overs, for a Scheduler (scheduler.py). extra_keys(request, first token, end): what vLLM hashes besides tokens,
-    as bytes."""
+    """Both sides of hand-overs, for a Scheduler. extra_keys(request, first token, end): what vLLM hashes besides tokens, as bytes."""
 
     def __init__(self, scheduler):
         self.of = scheduler
@@ -158,8 +156,7 @@ class Handovers:
                                      f"block size, data type, parts and attention back end are in it")
 
     def tokens(self, tracker, computed):
-        """Number of tokens beyond `computed` that prefill hands over; 0: no hand-over. The last token of the prompt is always
-        computed."""
+        """Number of tokens beyond `computed` that prefill hands over; 0: no hand-over. Decode computes the last one."""
         request = tracker.request
         if tracker.offer is None:
             return 0
@@ -199,8 +196,7 @@ class Handovers:
     # ---- prefill ----
 
     def step_begins(self, tokens_of, tables_of):
-        """References the blocks of windows that decode needs when the end of a prompt is scheduled: once it is computed, its window may
-        have left them."""
+        """References the blocks of windows that decode needs when the end of a prompt is scheduled: later its window may leave them."""
         for request_id, count in tokens_of.items() if self.windows and self.sends else ():
             tracker = self.of.trackers.get(request_id)
             if tracker is not None and asked(tracker.request):

@@ -37,8 +37,7 @@ def wanted(settings):
 
 
 def ends_of(group, split, caches, block_count):
-    """Returns layer_ends for store and load: the number of the pool's layers up to each layer of the model, for one part; it is the same
-    for all parts."""
+    """Returns layer_ends for store and load: the number of the pool's layers up to each layer of the model, equal for all parts."""
     heads = group.heads // (split.heads // group.shards)
     ends, end = [], 0
     for name in layers_apart(group, caches):
@@ -112,8 +111,7 @@ class ByLayers:
             self.told.saves.append(op.number)
 
     def store_finish(self, chunk, count):
-        """Ends a store by layers when the step's output was processed. count: number of valid blocks. Returns False if they must be
-        stored in the ordinary way."""
+        """Ends a store by layers when the step's output was processed. count: valid blocks. False: store them in the ordinary way."""
         op, chunk.op = chunk.op, None
         if chunk.stored:  # all blocks existed, or the store has ended
             return True

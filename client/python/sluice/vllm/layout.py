@@ -71,8 +71,8 @@ def classes_of(groups):
 
 
 def parts_of(group, wanted=0, slices=1):
-    """Number of parts of a slice of layers in the group's pool: the number of KV heads of the whole model, or `wanted`. All slices
-    together have at most PARTS_MAX."""
+    """Number of parts of a slice of layers in the group's pool: the number of KV heads of the whole model, or `wanted`. At most PARTS_MAX
+    in all slices."""
     total, most = group.heads * group.shards, PARTS_MAX // slices
     fits = [parts for parts in range(group.shards, min(total, most) + 1) if total % parts == 0 and parts % group.shards == 0]
     if not fits:

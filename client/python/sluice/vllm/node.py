@@ -30,8 +30,8 @@ class Registered:
         self.asleep = False  # the memory is freed
 
     def register(self, classes, make, models, block_count, world, first_rank=0, rank_count=0):
-        """Registers all classes. Returns False if the node does not answer yet; `ready` retries, and calls make again. Raises errors that
-        a retry cannot fix."""
+        """Registers all classes. Returns False if the node does not answer yet; `ready` retries, and calls make again. Raises permanent
+        errors."""
         self.wanted = (classes, make, models, block_count, world, first_rank, rank_count)
         try:
             return self.attempt(self.settings.timeout)
@@ -42,8 +42,7 @@ class Registered:
 
     @property
     def ready(self):
-        """Whether all classes are registered. Tries it, at most once per `retry` seconds and for a tenth of the time. Raises nothing: a
-        node that refuses counts as absent."""
+        """Whether all classes are registered. Tries it, at most once per `retry` seconds and for a tenth of the time. Raises nothing."""
         if self.wanted is None or self.asleep:
             return False
         if len(self.engines) == len(self.wanted[0]):

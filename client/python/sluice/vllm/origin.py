@@ -9,8 +9,7 @@ NAME_BYTES_MAX = 127
 
 
 def traceparent_of(request):
-    """Returns the request's traceparent, or None. Invalid ones are ignored, as the standard requires: a header must not fail a
-    request."""
+    """Returns the request's traceparent, or None. Ignores invalid ones, as the standard requires."""
     headers = getattr(request, "trace_headers", None) or {}
     text = headers.get("traceparent")
     found = TRACEPARENT.fullmatch(text) if isinstance(text, str) else None

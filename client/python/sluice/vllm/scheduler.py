@@ -56,8 +56,7 @@ class Chunk:
     at: int       # number of the class
     first: int
     tables: list  # for each group: blocks, NULL_BLOCK for those that a window has left
-    held: list
-    # vLLM's blocks
+    held: list    # vLLM's blocks
     op: Any = None  # its store by layers, which now owns `held`
     stored: bool = False
 
@@ -152,8 +151,7 @@ class Scheduler(ByLayers):
         self.tier_log = os.environ.get("VLLM_MOONCAKE_STORE_TIER_LOG", "0") not in ("", "0")
         self.stats = {}
         self.handovers = Handovers(self)
-        # A shorter load falls under vLLM's policy for failed loads, so loads skip blocks only with the policy `recompute`
-        # (self.recomputes).
+        # A shorter load falls under vLLM's policy for failed loads, so loads skip blocks only with `recompute`.
         self.pace = Pace(settings.prefill_rate, settings.prefill_doubles)
         self.recomputes = False
 
@@ -250,7 +248,7 @@ class Scheduler(ByLayers):
         return tokens
 
     def allocated(self, request, tables, tokens):
-        """Queues a load: vLLM has allocated blocks for `tokens` beyond the computed ones. tables: a list of blocks for each of its
+        """Queues a load of `tokens` beyond the computed ones, for which vLLM has allocated blocks. tables: a list for each of its
         groups."""
         if tokens == 0:
             return
@@ -461,8 +459,7 @@ class Scheduler(ByLayers):
         return op is not None
 
     def soft(self, load, chunk):
-        """Arguments that let a load skip blocks that are faster to compute. Only for one class without windows and layers, where a
-        shorter load is still a prefix."""
+        """Arguments that let a load skip blocks that are faster to compute. Only for one class without windows and layers."""
         prefill = self.pace.prefill() if self.recomputes else None
         if prefill is None or len(load.chunks) != 1 or self.classes[0].window_blocks or self.settings.load == "layers":
             return {}
@@ -664,8 +661,7 @@ class Scheduler(ByLayers):
         return any(isinstance(what, (Store, Send)) and self.now() - what.began < FREE_SECONDS for what, _ in self.ops.values())
 
     def drain(self, seconds):
-        """Drops chunks that are not being stored yet and waits for running stores. Returns whether all ended within `seconds` and
-        released their blocks."""
+        """Drops chunks that are not being stored yet and waits for running stores. Returns whether all ended within `seconds`."""
         for step in self.steps:
             for filled in step.filled:
                 self.chunks_drop(filled)

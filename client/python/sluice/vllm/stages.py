@@ -28,8 +28,7 @@ def stage_ends(layers, stages):
 
 def cuts_of(layers, stages, wanted=0, own=None):
     """Numbers of the layers at which a slice begins, except the first. wanted: pipelines with this number of stages, and with each of its
-    divisors, share the blocks; 0: only those with `stages`, as this one has. own: ends of this pipeline's stages, if vLLM did not choose
-    them."""
+    divisors, share the blocks; 0: only those with `stages`, as this one has. own: ends of its stages, if vLLM did not choose them."""
     wanted = wanted or stages
     if wanted % stages:
         raise ValueError(f"stages: {wanted}; this pipeline has {stages}, which does not divide it")

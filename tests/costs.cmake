@@ -1,6 +1,6 @@
-# Seconds that suites took beside others on two cores, the longer of release and asan; those of 15 and more. CTest begins with the
-# dearest, so that no long one runs alone at the end. deploy/test lists the slowest: what it lists and this table lacks belongs here.
-# Those that share a lock wait for each other, so each counts as what is still to come of them.
+# Seconds that suites took while others ran, on two cores, the longer of release and asan; those of 15 and more. CTest starts the most
+# expensive first, so that no long one runs by itself at the end. deploy/test lists the slowest: add those that this table lacks. Suites
+# that share a lock wait for each other, so each counts the time of all that still follow.
 set(SL_COSTS
     cluster/directory 220 # lock: memory
     cluster/lend 150      # lock: memory
@@ -89,7 +89,8 @@ function(sl_costs_set)
             set_tests_properties(${name} PROPERTIES COST ${seconds})
         endif()
     endwhile()
-    # Alone, they leave slots and cores free, for minutes: so they run first, when there is most that computes beside.
+    # Serial suites leave slots and cores free, for minutes: so they run first, while most compute-bound work is left to run at the same
+    # time.
     get_property(all DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} PROPERTY TESTS)
     foreach(name ${all})
         get_test_property(${name} RUN_SERIAL alone)
@@ -99,13 +100,13 @@ function(sl_costs_set)
     endforeach()
 endfunction()
 
-# Suites that a run of deploy/test takes a fifth of, chosen by the commit, unless it is asked for all (support/rotation.py). Under
-# sanitizers that is whatever starts real processes or simulates them: release runs those at every commit, and each costs two to five
-# times as much there. Of release it is what costs most and last found something long ago.
+# Suites of which a run of deploy/test takes a fifth, chosen by the commit, unless --all is given (support/rotation.py). Under sanitizers
+# these are all suites that start or simulate real processes: release runs those at every commit, and they cost two to five times as much
+# under sanitizers. In release these are the most expensive ones that have found nothing for long.
 set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_directory_mutants_test sim/sim_mutants_test
     sim/sim_node_mutants_test)
 # Check programs whose tests share one process under sanitizers, where a fork costs more than a test: none of them waits for a signal,
-# leaves threads or memory behind, or sets what the next one reads. In release every test has a process of its own.
+# leaves threads or memory, or sets what the next one reads. In release every test has a process of its own.
 set(SL_UNFORKED unit/codec_test unit/coordinator_hybrid_test unit/coordinator_word_test unit/density_test unit/directory_test unit/peers_test
     unit/transporter_pools_test)
 function(sl_kinds_set)

@@ -1,6 +1,6 @@
-/* tests/tidy.h - what clang's analyzer, which sees one source at a time, cannot know: these note
- * and return the code that they were given. tests/tidy has it included before every source of the
- * product but runtime/base/sl_error.c. */
+/* tests/tidy.h - for clang's analyzer, which sees one source at a time: these functions note and
+ * return the code that they were given. tests/tidy includes it before every source of the
+ * product except runtime/base/sl_error.c. */
 #include "runtime/base/sl_error.h"
 
 #include <stddef.h>

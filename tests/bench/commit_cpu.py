@@ -1,15 +1,15 @@
-"""The registrar's processor time for each block that is committed, on a node that replays a trace, in pairs: with the policy lru
-and with density; or of another build with lru (--before) and of this one with density.
+"""Measures the registrar's CPU time for each committed block, on a node that replays a trace, in pairs: with the policies lru and density;
+or with lru in another build (--before) and density in this one.
 
     python3 tests/bench/commit_cpu.py [--trace FILE] [--pairs 5] [--blocks 10000] [--ranks 2] [--build build/release]
-                                      [--before BUILD] [--json]
+                                     [--before BUILD] [--json]
 
-Each run is a fresh node with memory for exactly --blocks blocks and no disk, as of `deploy/demo --blocks`. Counted is what the
-registrar ran while the trace was replayed, by the blocks that were stored meanwhile: so each commit bears its share of
-evictions, mailboxes, and ticks. A first third of the trace is replayed before: it fills the memory and density's ghosts (65,536 and
-four for each block), whose pages the kernel clears when they are touched first, in one run for the registrar and in another for whoever was
-there before it. So give it a long trace. Which side begins changes from pair to pair. Without a trace
-a small one is made. BUILD is a folder that CMake built in: the node and the client of a side are those of its own tree.
+Each run is a fresh node with memory for exactly --blocks blocks and no disk, like `deploy/demo --blocks`. It counts the registrar's CPU
+time during the replay, divided by the blocks stored meanwhile: so each commit includes its share of evictions, mailboxes, and ticks. Before
+that, the first third of the trace is replayed: it fills the memory and density's ghosts (65,536 and four for each block). The kernel clears
+their pages at the first touch, in some runs for the registrar and in others for an earlier process; so use a long trace. The side that
+begins changes from pair to pair. Without a trace a small one is made. BUILD is CMake's build folder: node and client of a side are those of
+its own tree.
 """
 
 import argparse
@@ -26,12 +26,13 @@ PART_BYTES = 4096  # one part takes a page
 
 
 def ran_ns(pid):
-    """What all of its threads ran, those that ended, too, by the process's own clock (clock_getcpuclockid): /proc counts ticks of 10 ms."""
+    """CPU time of all of its threads, also of those that ended, by the process's own clock (clock_getcpuclockid): /proc counts ticks of 10
+    ms."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
 def side_of(name, build, policy):
-    """What one of a pair runs: a tree that is older than the setting has its one policy, lru."""
+    """Settings of one side of a pair: a tree older than the setting has only the policy lru."""
     build = os.path.realpath(build)
     with open(build + "/CMakeCache.txt", encoding="utf-8") as lines:
         source = next(line.split("=", 1)[1].strip() for line in lines if line.startswith("CMAKE_HOME_DIRECTORY"))
@@ -39,12 +40,12 @@ def side_of(name, build, policy):
     told = subprocess.run([programs + "/sluicectl", "config", "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     settings = ["--evict-policy", policy] if "evict-policy" in told else []
     if not settings and policy != "lru":
-        raise SystemExit(f"{build} knows lru alone")
+        raise SystemExit(f"{build} has only the policy lru")
     return {"name": name, "programs": programs, "script": os.path.join(source, "deploy", "sluice-node"), "settings": settings}
 
 
 def parts_of(trace, directory):
-    """Files of the first third of a trace, and of what comes behind."""
+    """Files with the first third of a trace, and with the rest."""
     with open(trace, encoding="utf-8") as text:
         lines = text.readlines()
     paths = (directory + "/filling.jsonl", directory + "/rest.jsonl")
@@ -55,7 +56,7 @@ def parts_of(trace, directory):
 
 
 def run(node_class, side, asked, trace):
-    """Nanoseconds for each block, blocks, and the part of references that hit."""
+    """Nanoseconds for each block, number of blocks, and share of references that hit."""
     memory = str(asked.blocks * asked.ranks * PART_BYTES)
     node = node_class(ranks=asked.ranks, memory=memory, settings=side["settings"])
     node.script, node.ctl_program = side["script"], side["programs"] + "/sluicectl"
@@ -76,7 +77,7 @@ def run(node_class, side, asked, trace):
 
 
 def measured(node_class, sides, asked, trace):
-    """A row a pair: what each side took."""
+    """A row a pair, with the time of each side."""
     rows = []
     for pair in range(asked.pairs):
         row = {}

@@ -1,8 +1,8 @@
-/* tests/bench/directory_bench.c - what the directory costs: publishing an index, looking keys up,
- * and walking an index in which nothing changed, beside what the server and memory can do.
+/* tests/bench/directory_bench.c - the cost of the directory: publishing an index, looking keys
+ * up, and walking an index in which nothing changed, compared with what the server and memory
+ * can do.
  *
- *   directory_bench [KEYS]      (100000)
- */
+ *   directory_bench [KEYS] (100000) */
 #include "actors/transporter/publish/feed.h"
 #include "ipc/msg/sl_msg.h"
 #include "tests/support/redis_server.h"
@@ -77,7 +77,7 @@ static uint64_t published(const struct sl_directory *directory)
     return stats.published;
 }
 
-/* The same commands by hiredis alone, pipelined as far. */
+/* The same commands with hiredis only, pipelined as far. */
 static double raw_publish_rate(uint32_t key_count)
 {
     redisContext *context = redisConnectUnix(redis.socket);
@@ -163,7 +163,7 @@ static uint64_t walk_ns(struct sl_index_changes *changes)
     return sl_clock_monotonic_ns() - began_ns;
 }
 
-/* The other way to learn it would be messages of the registrar: what encoding them costs it. */
+/* The alternative is messages from the registrar: the cost of encoding them. */
 static double message_ns(uint32_t key_count)
 {
     struct sl_codec *codec = NULL;
@@ -245,7 +245,7 @@ int main(int argc, char **argv)
     SL_ASSERT(sl_index_changes_create(store.view, store.dir, false, &changes, NULL) == SL_OK);
     uint64_t first_ns = walk_ns(changes), again_ns = walk_ns(changes);
     printf("walk over %u keys: first %.1f ms, unchanged %.2f ms (%.2f ns a key); a message of the "
-           "registrar: %.0f ns a key to encode alone\n",
+           "registrar: %.0f ns a key, only to encode\n",
            key_count, (double)first_ns / 1e6, (double)again_ns / 1e6, (double)again_ns / key_count,
            message_ns(1000000));
     sl_index_changes_destroy(&changes);

@@ -1,9 +1,11 @@
-/* tests/bench/disk_restart_bench.c - how long a tierer takes to know again what its disk holds,
- * beside the time that reading the footers alone takes.
+/* tests/bench/disk_restart_bench.c - how long a restarted tierer takes to learn what its disk
+ * holds, compared with only reading the footers.
  *
- * disk_restart_bench DIRECTORY [TOTAL_MIB [VALUE_BYTES]]: writes so much through a tierer into the
- * directory (made, and emptied of segments at the end), stops it, drops the files' pages, starts
- * another. The disk is the real one, the registrar is played. */
+ *   disk_restart_bench DIRECTORY [TOTAL_MIB [VALUE_BYTES]]
+ *
+ * Writes TOTAL_MIB through a tierer into the directory (which is created; log files are removed
+ * at the end), stops it, drops the files' pages, and starts another. The disk is real; the test
+ * plays the registrar. */
 #include "actors/tierer/segment_format.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/shm/sl_index.h"
@@ -123,7 +125,7 @@ static void fill(uint64_t objects, uint64_t length_bytes)
     }
 }
 
-/* Calls each for every segment's path. */
+/* Calls each for every log file's path. */
 static uint32_t segments_each(void (*each)(const char *path, void *context), void *context)
 {
     char path[4352];
@@ -193,7 +195,7 @@ static void tell_all(uint64_t objects)
     for (bool last = false; !last;) {
         static uint64_t codes[65536];
         struct sl_msg found, reply = {.code = SL_OK};
-        fake_jobs_tell(&fake); /* segments are read */
+        fake_jobs_tell(&fake); /* log files are read */
         fake_pass(&fake, SL_NS_PER_US);
         if (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
             turn();
@@ -207,11 +209,11 @@ static void tell_all(uint64_t objects)
     }
     double seconds = seconds_since(from_ns);
     ck_assert_uint_eq(told, objects);
-    printf("told:    %.3f s, %.0f entries/s (encoding and decoding, without the registrar)\n",
+    printf("reported: %.3f s, %.0f entries/s (encoding and decoding, without the registrar)\n",
            seconds, (double)told / seconds);
 }
 
-/* Seconds of the best of several starts; the last one lives. */
+/* Seconds of the best of several starts; the last tierer keeps running. */
 static double start_best(void)
 {
     double best = 0;
@@ -262,7 +264,7 @@ START_TEST(restart)
         }
         empty_s = start_best();
         fill(objects, value_bytes);
-        fake.actor->drain(fake.state); /* the newest segment gets its footer */
+        fake.actor->drain(fake.state); /* the newest log file gets its footer */
         while (!fake.finished) {
             turn();
         }
@@ -285,7 +287,7 @@ int main(int argc, char **argv)
         return 2;
     }
     directory = argv[1];
-    Suite *suite = suite_create("disk_restart_bench"); /* what it builds on asserts */
+    Suite *suite = suite_create("disk_restart_bench"); /* the support code asserts with Check */
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 0);
     tcase_add_test(all, restart);

@@ -1,4 +1,4 @@
-# First puts of new clients; run by hand: python3 tests/bench/first_put.py --help. Here only that it works.
+# First puts of new clients; run by hand: python3 tests/bench/first_put.py --help. ctest only checks that it works.
 if(TARGET mooncake_store AND NOT SL_SANITIZE)
     add_test(NAME bench/first_put COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/bench/first_put.py --rounds 1 --segment 64 --total 32
         --build ${CMAKE_BINARY_DIR})

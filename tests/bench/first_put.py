@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How long a client's first put takes, and whether writing at once at full speed stalls, each time on a node of its own.
+"""Measures a client's first put, and whether writing at full speed right after it stalls, each time on a node of its own.
 
-Each round starts a node, sets clients up, puts one value (of each of two sizes in turn) and then --total in values of
---size. Printed are medians over the rounds of the times of setup and of the first put, of p50, p99 and the longest of
+Each round starts a node, sets up clients, puts one value (of each of two sizes in turn) and then --total in values of
+--size. It prints medians over the rounds of the times of setup and of the first put, of p50, p99 and the longest of
 all further puts, and the CPU time of the registrar. The limit in the same run is a copy of as many bytes into fresh pages
 of /dev/shm (which zeroes them, as a first write to new memory does), and the ratio is that of the rates. `late` is a
-client that is set up beside one that has written; `restarted` a put of a client whose node was started anew; `killed`
+client that is set up after another one has written; `restarted` a put of a client whose node was restarted; `killed`
 one whose registrar was killed just before.
 
   first_put.py [--rounds N] [--modes embedded,standalone,node] [--threads N] [--processes N] [--json FILE]"""
@@ -222,7 +222,7 @@ class Place:
             return int(line.read().split()[0])
 
     def cpu_s(self, name):
-        """Of all its threads, those that ended too."""
+        """CPU time of all its threads, also of those that ended."""
         with open(f"/proc/{self.actor(name)}/stat", encoding="utf-8") as stat:
             fields = stat.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

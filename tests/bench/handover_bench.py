@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Figures: direct hand-over from one node to another, in namespaces. Medians. CPU is that of all actors of both nodes; the
-engines' own is left out.
+"""Prints figures of direct hand-overs from one node to another, in namespaces. Medians. CPU is that of all actors of both
+nodes, without the engines.
 
-  handover_bench.py [ROUNDS]"""
+    handover_bench.py [ROUNDS]"""
 
 import json
 import os
@@ -29,7 +29,7 @@ def probe(node, *arguments):
 
 
 class Pair:
-    """Engines at two nodes, and what hand-overs between them cost."""
+    """Engines at two nodes, and the cost of hand-overs between them."""
 
     def __init__(self, giver, taker, shape, rounds):
         self.nodes = (giver, taker)
@@ -64,7 +64,7 @@ class Pair:
         for process in (self.giving, self.taking):
             process.communicate()
             assert process.returncode == 0
-        return copied / (moved / 2)  # each byte leaves one node and comes to the other
+        return copied / (moved / 2)  # each byte is sent by one node and received by the other
 
 
 def measure(cluster, part_bytes, rounds):

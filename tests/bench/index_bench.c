@@ -1,12 +1,14 @@
-/* tests/bench/index_bench.c - look-ups, inserts, removals and recovery of the index at a number of
- * keys.
+/* tests/bench/index_bench.c - look-ups, inserts, removals and recovery of the index at a number
+ * of keys.
  *
- * index_bench [KEYS]... [--grouped] [--json]: default 1000 and 1000000; 10000000 take 3.3 GB. Keys
- * of 110 bytes as parts have them; grouped: each is one of four parts of a block. Medians of
- * ROUNDS. The physical baselines are reads of random cache lines of the index file itself in the
- * same run: independent of each other (as in a batch) and each dependent on the one before. A
- * look-up in a table that is not cached needs two at least: bucket and record, whose key takes two
- * lines more. */
+ *   index_bench [KEYS]... [--grouped] [--json]
+ *
+ * KEYS: default 1000 and 1000000; 10000000 take 3.3 GB. Keys have 110 bytes, like those of
+ * parts; grouped: each is one of four parts of a block. Medians of ROUNDS. The physical
+ * baselines are reads of random cache lines of the index file itself in the same run:
+ * independent reads (as in a batch), and reads that each depend on the one before. A look-up in
+ * a table that is not cached needs two at least: bucket and record, whose key takes two lines
+ * more. */
 #include "ipc/shm/sl_index.h"
 
 #include <fcntl.h>
@@ -236,7 +238,7 @@ static double bench_singles(const struct sl_index_view *view, struct look_ups *s
     return median(ns);
 }
 
-/* Takes keys from everywhere out of the index and puts them in again, at its full size. */
+/* Removes keys from all over the index and inserts them again, at its full size. */
 static void bench_changes(struct bench *bench, struct look_ups *set)
 {
     double removed[ROUNDS];
@@ -246,7 +248,7 @@ static void bench_changes(struct bench *bench, struct look_ups *set)
     uint64_t repeats = SL_MAX(CHANGES_MAX / 8 / count, UINT64_C(1));
     for (uint64_t i = 0; i < count; i++) {
         struct sl_entry entry;
-        /* Each once, in no order. */
+        /* Each once, in scattered order. */
         set->keys[i].length = key_make(i * 7919 % count * stride, set->texts[i]);
         if (sl_index_find_any(bench->index, set->keys[i].at, set->keys[i].length, &entry) !=
             SL_OK) {
@@ -339,7 +341,7 @@ static void bench_run(struct bench *bench)
     uint64_t table_keys = bench->key_count + (bench->grouped ? bench->key_count / 4 : 0);
     bench->options = (struct sl_index_options){
         .shm_dir = bench->dir,
-        /* Records of 320 bytes at most, the table, and what a full index keeps. */
+        /* Records of 320 bytes at most, the table, and the reserve of a full index. */
         .index_bytes_max = table_keys * 350 + 8 * SL_MIB,
         .key_count = SL_MAX(table_keys, BATCH)};
     bench_open(bench);

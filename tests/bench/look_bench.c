@@ -1,11 +1,13 @@
-/* tests/bench/look_bench.c - how long a scheduler's process takes to look 2,000 blocks up.
+/* tests/bench/look_bench.c - how long a scheduler's process takes to look up 2,000 blocks.
  *
- * look_bench [BLOCKS [PARTS]]: an index of BLOCKS blocks (default 200000) of PARTS parts each
- * (default 8) is written by a child process; this one maps it and asks for prefixes of 2,000
- * blocks that lie anywhere in it, by hashes of 32 bytes. Medians of ROUNDS calls of
- * sl_engine_look, in wall time, without and with a hold, by one thread and by more on one handle.
- * The floor, in the same run: 2,000 reads of random lines of the same file that depend on nothing.
- * A look-up reads four lines a block: bucket, record, and two of the key. */
+ *   look_bench [BLOCKS [PARTS]]
+ *
+ * A child process writes an index of BLOCKS blocks (default 200000) of PARTS parts each (default
+ * 8). This process maps it and asks for prefixes of 2,000 blocks anywhere in it, by hashes of 32
+ * bytes. Medians of ROUNDS calls of sl_engine_look, in wall time, without and with a hold, by
+ * one thread and by more on one handle. The limit, in the same run: 2,000 independent reads of
+ * random lines of the same file. A look-up reads four lines a block: bucket, record, and two of
+ * the key. */
 #include "client/lib/engine.h"
 
 #include <fcntl.h>
@@ -137,7 +139,7 @@ static double median(double us[ROUNDS])
     return us[ROUNDS / 2];
 }
 
-/* Gives how long a look-up of LOOK blocks took, which round and seed choose. */
+/* Returns how long a look-up of LOOK blocks took; round and seed choose the blocks. */
 static double look_us(const struct looker *self, uint32_t round)
 {
     static _Thread_local unsigned char hashes[LOOK * HASH_BYTES];
@@ -171,7 +173,7 @@ static void *looker_run(void *context)
     return NULL;
 }
 
-/* The first look-ups of a process, which has mapped nothing yet: other blocks each time. */
+/* The first look-ups of a process that has mapped no page yet: other blocks each time. */
 static void first_print(struct sl_engine *engine, uint64_t hold_ns)
 {
     struct looker one = {.engine = engine, .hold_ns = hold_ns, .seed = hold_ns | 1};
@@ -200,7 +202,7 @@ static double lookers_run(struct sl_engine *engine, uint32_t threads, uint64_t h
     return slowest_us;
 }
 
-/* Reads of lines whose addresses are known beforehand, so that they overlap. */
+/* Reads of lines whose addresses are known in advance, so that they overlap. */
 static double floor_us(void)
 {
     char path[96];
@@ -217,7 +219,7 @@ static double floor_us(void)
     if (words == MAP_FAILED) {
         fail("map the index file", NULL);
     }
-    /* What is populated: holes are one page of zeros. */
+    /* Only populated pages: all holes are one page of zeros. */
     uint64_t lines = SL_MIN((uint64_t)file.st_blocks * 512, (uint64_t)file.st_size) / 64;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t i = 0; i < LOOK; i++) {
@@ -247,7 +249,8 @@ static void figures_print(void)
     if (sl_client_open(&options, &engine.client, &why) != SL_OK) {
         fail("client", &why);
     }
-    engine.client->read_only = false; /* it may hold blocks; there is no registrar to greet */
+    engine.client->read_only = false; /* it may hold blocks; there is no registrar to send HELLO
+                                       * to */
     memcpy(engine.identity, IDENTITY, sizeof IDENTITY);
     double least_us = floor_us();
     printf("%" PRIu64 " blocks of %u parts; %u looked up at a time\n", block_count, part_count,

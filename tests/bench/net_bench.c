@@ -1,10 +1,11 @@
-/* tests/bench/net_bench.c - remote blocks over the tcp fabric against send/recv loops between the
- * same two namespaces, with the same number of connections. Prints figures, asserts no times.
+/* tests/bench/net_bench.c - remote blocks over the tcp fabric, compared with send/recv loops
+ * between the same two namespaces with the same number of connections. Prints figures, asserts
+ * no times.
  *
- * Three more ways end in a pool whose blocks are layer-first: values that are read into the arena
- * and copied from there; values of which each layer is read by a request of its own, and digested
- * there; and values that are read by one request whose places are the layers. Copies are those of
- * this side behind the socket's own, bytes a byte.
+ * Three more cases end in a pool whose blocks are layer-first: values that are read into the
+ * arena and copied from there; values of which each layer is read by a request of its own and
+ * digested there; and values that are read by one request whose places are the layers. Copies
+ * are this side's copies after the socket's own, in bytes a byte.
  *
  *   net_bench [CONNECTIONS [MIB A MEASUREMENT [ROUNDS]]], with NET_BENCH_CLEAR set in the clear */
 #include "runtime/base/sl_copy.h"
@@ -125,7 +126,7 @@ static void streams_fill(struct stream *streams, uint32_t count, unsigned char *
     }
 }
 
-/* In the other namespace: argument = size of a value | connections << 32. */
+/* Runs in the other namespace: argument = size of a value | connections << 32. */
 static void loop_job(int control, unsigned char *memory, uint64_t length_bytes, uint64_t argument,
                      uint64_t total_bytes)
 {
@@ -176,7 +177,7 @@ struct bench {
     struct sl_digest *digests; /* of the values of a size */
     unsigned char *pool;       /* MEMORY bytes: [layer][block][piece] */
     uint32_t pool_memory;
-    uint64_t copied_bytes; /* behind the socket */
+    uint64_t copied_bytes; /* copied after the socket */
 };
 
 static void fabric_run(struct bench *bench, uint64_t value_bytes, const struct sl_digest *digests)
@@ -224,7 +225,7 @@ static uint64_t pool_offset(uint64_t value_bytes, uint64_t block, uint32_t layer
     return (layer * blocks + block) * piece_bytes;
 }
 
-/* What a swapper does: the layers of a value, one after the other, go to their places. */
+/* Copies as a swapper does: the layers of a value, one after the other, to their places. */
 static void value_copy(struct bench *bench, uint64_t value_bytes, uint64_t block)
 {
     uint64_t piece_bytes = value_bytes / LAYERS;
@@ -323,13 +324,13 @@ static void pool_open(struct bench *bench)
     uint32_t arena = bench->end.memory;
     bench->pool = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(bench->pool != MAP_FAILED);
-    memset(bench->pool, 1, MEMORY); /* its pages are there before anything is measured */
+    memset(bench->pool, 1, MEMORY); /* its pages are populated before the measurement */
     const struct sl_fabric_memory memory = {
         .at = bench->pool, .length_bytes = MEMORY, .stride_bytes = SL_MIB};
     bench->end.registered = false;
     ck_assert_int_eq(sl_fabric_memory_add(bench->end.fabric, &memory, &bench->pool_memory, &why),
                      SL_OK);
-    bench->end.memory = bench->pool_memory; /* what registered() is to speak of */
+    bench->end.memory = bench->pool_memory; /* the memory that registered() uses */
     REMOTE_UNTIL(&bench->remote, &bench->end, bench->end.registered);
     bench->end.memory = arena;
 }
@@ -400,7 +401,7 @@ static void size_measure(struct bench *bench, uint64_t value_bytes, uint32_t rou
     double copies[WAY_COUNT] = {0};
     uint64_t count = MEMORY / value_bytes;
     pattern_fill(bench->end.bytes, MEMORY, 1);
-    for (uint64_t i = 0; i < count; i++) { /* the remote holds the same */
+    for (uint64_t i = 0; i < count; i++) { /* the remote memory has the same bytes */
         bench->digests[i] = sl_digest_of(bench->end.bytes + i * value_bytes, value_bytes);
     }
     for (uint32_t round = 0; round < rounds; round++) {
@@ -478,7 +479,7 @@ START_TEST(figures)
     }
 END_TEST
 
-/* The helpers of the tests assert by Check, and that wants to be inside of one. */
+/* The tests' support code asserts with Check, which works only inside of a Check test. */
 int main(int argc, char **argv)
 {
     const char *missing = netns_missing();

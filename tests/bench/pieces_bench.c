@@ -1,8 +1,11 @@
-/* tests/bench/pieces_bench.c - pieces by the device `host`, beside memcpy of the same pieces in the
- * same turn: of one run and of many, of shared memory and of plain memory of another process.
+/* tests/bench/pieces_bench.c - copies of pieces by the device `host`, compared with memcpy of
+ * the same pieces in the same turn: pieces of one run and of many, in shared memory and in plain
+ * memory of another process.
  *
- * pieces_bench: blocks and values lie scattered in 64 MiB each. The median of ROUNDS turns, in GB/s
- * of this thread's processor time, and its share of memcpy's. */
+ *   pieces_bench
+ *
+ * Blocks and values are scattered over 64 MiB each. Prints the median of ROUNDS turns, in GB/s
+ * of this thread's CPU time, and its share of memcpy's. */
 #include "cuda/sl_device.h"
 #include "runtime/base/sl_proc.h"
 
@@ -81,7 +84,7 @@ static void moves_make(struct bench *bench, uint32_t layers_index)
     }
 }
 
-/* Blocks of a layer lie as far apart as if they had two parts, of which one is ours. */
+/* Distance of a layer's blocks, as if they had two parts, of which one is ours. */
 static uint64_t layer_bytes(const struct bench *bench, const struct shape *shape)
 {
     return bench->blocks * 2 * shape->piece_bytes;
@@ -125,7 +128,7 @@ static void row(struct bench *bench, const struct shape *shape)
                                           shape->piece_bytes / shape->run_bytes * shape->run_bytes,
                                       .block_count = bench->blocks,
                                       .remote = shape->process ? bench->other.remote : 0};
-        if (shape->run_bytes < shape->piece_bytes) { /* each second one is ours */
+        if (shape->run_bytes < shape->piece_bytes) { /* every second run is ours */
             layers[l].fragment_bytes = shape->run_bytes;
             layers[l].fragment_stride_bytes = 2 * shape->run_bytes;
         }
@@ -148,7 +151,7 @@ static void row(struct bench *bench, const struct shape *shape)
     bench->device->ops->layers_remove(bench->device, index);
 }
 
-/* Another process, which has the pool at the same address. */
+/* Starts another process, which has the pool at the same address. */
 static void other_open(struct bench *bench)
 {
     struct sl_proc_id id;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Figures: LOAD of blocks that another node holds, through the arena (load_keeps) and straight into the engine's pool, in
-turns and in one run. Three nodes in namespaces: a has the blocks, b keeps what it loads, c does not. Medians. CPU is that of
-transporters, swapper and coordinator; the engine's own is left out.
+"""Prints figures of LOAD of blocks that another node holds, through the arena (load_keeps) and directly into the engine's
+pool, in turns and in one run. Three nodes in namespaces: a has the blocks, b keeps what it loads, c does not. Medians. CPU
+is that of transporters, swapper and coordinator, without the engine.
 
-  pull_bench.py [ROUNDS]"""
+    pull_bench.py [ROUNDS]"""
 
 import json
 import os

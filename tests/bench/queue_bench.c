@@ -1,5 +1,5 @@
-/* tests/bench/queue_bench.c - round trips between two processes over a lane: with both sides awake,
- * and with both asleep between frames. */
+/* tests/bench/queue_bench.c - round trips between two processes over a lane: with both sides
+ * awake, and with both asleep between frames. */
 #include "client/tools/bench/histogram.h"
 #include "ipc/msg/sl_mailbox.h"
 #include "runtime/base/sl_clock.h"
@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ROUNDS          3u /* of every case, one after the other: the median counts */
+#define ROUNDS          3u /* of every case, in turns: the median counts */
 #define START_NS        (10 * SL_NS_PER_S)
 #define ANSWER_NS       (10 * SL_NS_PER_S)
 #define AWAKE_NS        SL_NS_PER_S /* longer than any answer takes */
@@ -79,7 +79,7 @@ static sl_err mailbox_open(const struct bench_queue *bench, const struct way *wa
     return sl_mailbox_open(&options, out, why);
 }
 
-/* The next frame; awake by looking again and again, else by sleeping. */
+/* Receives the next frame; awake: by polling, else by sleeping. */
 static sl_err next_frame(struct sl_mailbox *mailbox, const struct way *way, const char **from,
                          const void **frame, size_t *length_bytes, uint64_t deadline_ns)
 {
@@ -98,7 +98,7 @@ static sl_err next_frame(struct sl_mailbox *mailbox, const struct way *way, cons
     }
 }
 
-/* The other side: a process that sends back what comes, until it is killed. */
+/* The other side: a process that echoes each frame, until it is killed. */
 static _Noreturn void echo(const struct bench_queue *bench, const struct way *way)
 {
     struct sl_mailbox *mailbox = NULL;
@@ -214,7 +214,7 @@ static int by_ops(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Every way in turn, so that what else the machine does meets all of them. */
+/* Measures every way in turns, so that other load on the machine affects all of them. */
 static sl_err measure(struct bench_queue *bench, struct sl_error *why)
 {
     sl_err err = SL_OK;

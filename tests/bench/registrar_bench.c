@@ -1,17 +1,18 @@
-/* tests/bench/registrar_bench.c - the registrar's processor time for each value that is committed
- * into full memory, with the policies lru and density in turns.
+/* tests/bench/registrar_bench.c - the registrar's CPU time for each value that is committed into
+ * full memory, with the policies lru and density in turns.
  *
- * registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--policies A B] [--json]: two registrars,
- * one for each policy (lru and density; the same twice shows the noise), in a fake environment:
- * BLOCKS values of 4 KiB fill the memory of each (default 16384). Before anything is measured so
- * many were evicted that density has all of its ghosts. Then each turn puts the same keys to the
- * one and to the other, and the first to be asked changes from turn to turn. Measured is this
- * thread's processor time from the frame of a RESERVE or COMMIT to the frame of its reply:
- * decoding, evicting and encoding, without mailboxes and copies of values. What reading the clock
- * takes is taken off. Printed are medians over the turns, the difference as the median of pairs.
+ *   registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--policies A B] [--json]
  *
- * Shapes: objects without a block; the same, of which every fourth had left memory some time ago;
- * blocks of one part in chains, of which a batch is one, and 64 single ones are. */
+ * Two registrars, one for each policy (lru and density; the same twice shows the noise), run in
+ * a fake environment: BLOCKS values of 4 KiB fill the memory of each (default 16384). Before the
+ * measurement, enough values are evicted that density has all of its ghosts. Then each turn puts
+ * the same keys to both, and the first changes from turn to turn. The bench measures this
+ * thread's CPU time from the frame of a RESERVE or COMMIT to the frame of its reply: decoding,
+ * evicting and encoding, without mailboxes and copies of values, less the time of reading the
+ * clock. It prints medians over the turns, and the difference as the median of pairs.
+ *
+ * Shapes: objects without a block; the same, with every fourth evicted some time ago; blocks of
+ * one part in chains: a batch is a chain, and so are 64 batches of one. */
 #include "tests/unit/registrar_support.h"
 
 #include "runtime/base/sl_digest.h"
@@ -25,7 +26,7 @@
 #define TURN_VALUES 4000u /* a turn; in batches of one a fourth of it */
 #define TURNS_MAX   1000u
 #define CHAIN       64u
-#define GHOSTS      4u /* a unit; and so many at least: */
+#define GHOSTS      4u /* ghosts a unit; and at least GHOSTS_MIN */
 #define GHOSTS_MIN  65536u
 #define FRAME_BYTES (8 * SL_MIB)
 
@@ -41,7 +42,7 @@ struct side {
 
 struct bench {
     struct side sides[2];
-    struct sl_codec *codec; /* of whoever asks */
+    struct sl_codec *codec; /* of the sender */
     uint64_t block_count;
     uint32_t turn_count;
     uint64_t clock_ns; /* what reading the clock adds */
@@ -61,8 +62,9 @@ struct figures {
 static struct bench bench;
 static bool json;
 static const char *only;    /* this shape; NULL: all */
-static uint32_t only_batch; /* of so many; 0: all */
-static uint64_t index_keys; /* what the table is for; 0: for as many as there are */
+static uint32_t only_batch; /* batches of this size only; 0: all */
+static uint64_t index_keys; /* number of keys that the table is made for; 0: the number of keys
+                             * used */
 
 static uint64_t mix(uint64_t number)
 {
@@ -188,7 +190,7 @@ static struct sl_text object_key_make(char *out, uint64_t number)
     return (struct sl_text){.at = out, .length = (uint64_t)length};
 }
 
-/* The key of every fourth is one of so many values before that most have left memory. */
+/* Every fourth value has a key that was used long ago, so that most of those have left memory. */
 static uint64_t again(uint64_t number)
 {
     uint64_t back = bench.block_count + mix(number) % (2 * bench.block_count);

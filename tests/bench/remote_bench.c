@@ -8,9 +8,9 @@
  *   plain ADDRESS PORT CONNECTIONS SIZE TOTAL          the same, and nothing is hashed
  *   sealed ADDRESS PORT CONNECTIONS SIZE TOTAL         sender of records, sealed before
  *   seal ADDRESS PORT CONNECTIONS SIZE TOTAL           sender that seals as it sends
- *   open ADDRESS PORT CONNECTIONS SIZE TOTAL           who opens and hashes records
+ *   open ADDRESS PORT CONNECTIONS SIZE TOTAL           receiver that opens and hashes records
  *
- * Threads are one a connection; with records each side has a processor of its own. */
+ * Threads are one a connection; with records each side has a CPU of its own. */
 #include "client/include/sluice.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_digest.h"
@@ -111,7 +111,7 @@ struct stream {
     struct sl_digest digest;
 };
 
-/* Sender and receiver do not share a processor: nothing here is as fast as the receiver alone. */
+/* Binds each side to a CPU of its own: a receiver on a shared CPU would be slower. */
 static void stay(uint32_t processor)
 {
     cpu_set_t set;
@@ -171,7 +171,7 @@ static void *stream_run(void *context)
     return NULL;
 }
 
-/* As good as memory gets: in huge pages, faulted. */
+/* The fastest kind of memory: huge pages, faulted. */
 static unsigned char *memory_of(uint64_t length_bytes)
 {
     uint64_t rounded_bytes = (length_bytes + 2 * SL_MIB - 1) / (2 * SL_MIB) * (2 * SL_MIB);
@@ -221,7 +221,7 @@ static int loop(const char *what, char **words)
             }
         }
     }
-    if (send) { /* who reads this word may connect */
+    if (send) { /* a process that reads this word may connect */
         printf("listening\n");
         fflush(stdout);
     }

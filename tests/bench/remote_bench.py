@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Figures: values of another node through BRING, beside a send/recv loop that hashes what it receives, between the same
-two namespaces with as many connections, in turns. Medians; CPU is that of the transporters' threads, or of the loop's, at
-the sending end and at the receiving one. The loop's memory is in huge pages; the nodes' is when /dev/shm is mounted so, as
+"""Prints figures of fetching values of another node with BRING, compared with a send/recv loop that hashes what it receives,
+between the same two namespaces with as many connections, in turns. Medians; CPU is that of the transporters' threads, or of the
+loop's, at the sending and the receiving end. The loop's memory is in huge pages; the nodes' is if /dev/shm is mounted so, as
 deploy/install does.
 
-Encrypted, the fetch is also measured beside one thread that receives records, opens them with libcrypto and hashes what was
-in them, on a processor of its own. Its sender has the other processor. It has sealed the records before ("opened"), so that
-the receiver is never short of any; or it seals them as it sends ("sealed, opened"), as a node has to. `clear` sets
-fabric_encryption to false.
+With encryption, the fetch is also compared with one thread that receives records, opens them with libcrypto and hashes the
+contents, on a CPU of its own. Its sender has the other CPU. The sender has sealed the records before ("opened"), so that the
+receiver never waits for one; or it seals them as it sends ("sealed, opened"), as a node has to. `clear` sets fabric_encryption to
+false.
 
-  remote_bench.py [ROUNDS [clear]]"""
+    remote_bench.py [ROUNDS [clear]]"""
 
 import json
 import os

@@ -1,9 +1,9 @@
-"""What a node at rest costs: each process's share of a core by schedstat, and how often it is woken.
+"""Measures an idle node: each process's share of a core by schedstat, and how often it is woken.
 
     python3 tests/bench/rest.py [--seconds 60] [--ranks 2] [--disk 256MiB] [--build build/release] [--json]
 
-The node has a disk tier, nobody uses it, and it has had --settle seconds to come to rest. Counted are the supervisor, all that
-it starts, and all threads. Programs that come and go meanwhile are counted as their parent's `children`.
+The node has a disk tier and no clients, and has had --settle seconds to become idle. Counted are the supervisor, all that it
+starts, and all threads. Short-lived programs are counted as their parent's `children`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def stat_of(pid):
-    """(parent, seconds that its children ran which ended and were collected), or None when it is gone."""
+    """(parent, CPU seconds of its children that ended and were collected), or None when it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as line:
             fields = line.read().rsplit(")", 1)[1].split()
@@ -55,7 +55,7 @@ def runs_of(pid):
 
 
 def below(roots):
-    """These processes and all that descend from them."""
+    """These processes and all their descendants."""
     parents = {int(entry): stat_of(entry) for entry in os.listdir("/proc") if entry.isdigit()}
     found, more = set(), set(roots)
     while more:
@@ -65,7 +65,8 @@ def below(roots):
 
 
 def measured(roots, seconds):
-    """One row a process that lived through all of it: what it ran, by how many turns, and what its children ran that ended."""
+    """One row for each process that ran all the time: its CPU time, its number of turns, and the CPU time of its children that
+    ended."""
     before = {pid: (runs_of(pid), stat_of(pid)) for pid in below(roots)}
     began = time.monotonic()
     time.sleep(seconds)

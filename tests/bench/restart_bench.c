@@ -1,9 +1,11 @@
-/* tests/bench/restart_bench.c - how long a registrar takes to be back with many keys.
+/* tests/bench/restart_bench.c - how long a registrar with many keys takes to restart.
  *
- * restart_bench [KEYS [PARTS]] [--json]: KEYS objects of 64 bytes, with keys as long as those of
- * parts; PARTS above 1: they are the parts of blocks. The index is filled directly, then the
- * registrar's init (open, recover, tables; not the start of a process) is measured ROUNDS times.
- * The physical baseline is one read of every cache line of the index through a fresh mapping. */
+ *   restart_bench [KEYS [PARTS]] [--json]
+ *
+ * KEYS objects of 64 bytes, with keys as long as those of parts; PARTS above 1: they are the
+ * parts of blocks. The index is filled directly, then the registrar's init (open, recover,
+ * tables; not the start of a process) is measured ROUNDS times. The physical baseline is one
+ * read of every cache line of the index through a fresh mapping. */
 #include "tests/unit/registrar_support.h"
 
 #include "runtime/base/sl_clock.h"
@@ -101,7 +103,7 @@ static void bench_fill(const struct bench *self)
     }
     for (uint64_t i = 0; i < self->key_count; i++) {
         static sl_ref group;
-        /* In a node that has lived, recency and places in memory have nothing in common. */
+        /* In a node that has run for a while, recency and places in memory are unrelated. */
         uint64_t generation = first_generation + i * SCATTER % self->key_count;
         uint64_t block = i / self->part_count;
         uint32_t part = (uint32_t)(i % self->part_count);
@@ -117,7 +119,7 @@ static void bench_fill(const struct bench *self)
     sl_arena_close(&arena);
 }
 
-/* One pass over what the index uses, as any recovery must read it. */
+/* One pass over the used part of the index, as any recovery must read it. */
 static uint64_t bench_read(const struct bench *self, uint64_t *bytes)
 {
     char path[1100];
@@ -128,7 +130,7 @@ static uint64_t bench_read(const struct bench *self, uint64_t *bytes)
         perror(path);
         exit(1);
     }
-    /* What is used lies at the front, but for the holes behind the last slab. */
+    /* Used pages are at the front, except for the holes after the last slab. */
     *bytes = SL_MIN((uint64_t)stat.st_blocks * 512, (uint64_t)stat.st_size);
     uint64_t began = sl_clock_monotonic_ns();
     const uint64_t *words = mmap(NULL, *bytes, PROT_READ, MAP_SHARED, fd, 0);
@@ -208,7 +210,7 @@ START_TEST(measure)
         snprintf(text, sizeof(text), "%" PRIu64, bench.index_bytes);
         fake_set(&bench.fake, "index_memory", text);
         fake_set(&bench.fake, "disk", "0");
-        check(fake_start(&bench.fake, &why), &why); /* makes the segments */
+        check(fake_start(&bench.fake, &why), &why); /* makes the shm files */
         fake_stop(&bench.fake);
         bench_fill(&bench);
         bench_run(&bench, json);

@@ -1,5 +1,5 @@
-/* tests/bench/sealed_loop.h - what one thread can do at most: it receives records, opens them with
- * libcrypto and digests what was in them, in one pass. Their sender has sealed them before, or
+/* tests/bench/sealed_loop.h - the limit of one thread: it receives records, opens them with
+ * libcrypto and digests their contents, in one pass. Their sender has sealed them before, or
  * seals as it sends. */
 #ifndef SL_TESTS_SEALED_LOOP_H
 #define SL_TESTS_SEALED_LOOP_H

@@ -2,26 +2,26 @@
 add_executable(index_bench ${CMAKE_CURRENT_LIST_DIR}/index_bench.c)
 target_link_libraries(index_bench PRIVATE sluice_ipc sl_flags)
 set_target_properties(index_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-# How long a registrar takes to be back: tests/restart_bench [KEYS [PARTS]] [--json]
+# How long a registrar takes to restart: tests/restart_bench [KEYS [PARTS]] [--json]
 if(TARGET sluice_registrar)
     add_executable(restart_bench ${CMAKE_CURRENT_LIST_DIR}/restart_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_support.c
         ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
     target_link_libraries(restart_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
     set_target_properties(restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-    # The registrar's processor time a commit, of lru and density in turns: tests/registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--json]
+    # The registrar's CPU time a commit, of lru and density in turns: tests/registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--json]
     add_executable(registrar_bench ${CMAKE_CURRENT_LIST_DIR}/registrar_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_support.c
         ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
     target_link_libraries(registrar_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
     set_target_properties(registrar_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
-# How long a tierer takes to know its disk again: tests/disk_restart_bench DIRECTORY [TOTAL_MIB [VALUE_BYTES]]
+# How long a restarted tierer takes to learn what its disk holds: tests/disk_restart_bench DIRECTORY [TOTAL_MIB [VALUE_BYTES]]
 if(TARGET sluice_tierer)
     add_executable(disk_restart_bench ${CMAKE_CURRENT_LIST_DIR}/disk_restart_bench.c
         ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
     target_link_libraries(disk_restart_bench PRIVATE sluice_tierer sl_flags PkgConfig::CHECK)
     set_target_properties(disk_restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 endif()
-# How long a scheduler's process takes to look 2,000 blocks up: tests/look_bench [BLOCKS [PARTS]]
+# How long a scheduler's process takes to look up 2,000 blocks: tests/look_bench [BLOCKS [PARTS]]
 if(TARGET sluice_static)
     add_executable(look_bench ${CMAKE_CURRENT_LIST_DIR}/look_bench.c)
     target_link_libraries(look_bench PRIVATE sluice_static sl_flags)

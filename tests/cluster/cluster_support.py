@@ -1,4 +1,5 @@
-"""Several real nodes, each in a network namespace of its own, joined by a bridge. Everything goes with its processes."""
+"""Several real nodes, each in a network namespace of its own, joined by a bridge. Namespaces and bridge end with their
+processes."""
 
 import json
 import os
@@ -14,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..
 import node_support  # noqa: E402
 from node_support import CTL, NODE, PACE, PATIENCE, PD_ENGINES, Node, wait_until, workload  # noqa: E402,F401
 
-# More settings of every node, for runs of the same tests under other ones.
+# More settings of every node, to run the same tests with other settings.
 EVERYWHERE = os.environ.get("SL_CLUSTER_SETTINGS", "").split()
 CONTROL_PORT = 7411
 FABRIC_PORT = 7412
@@ -31,13 +32,13 @@ def counter(node, actor, name):
 
 
 def cpu_of(pid):
-    """Seconds that its threads ran."""
+    """CPU seconds of its threads."""
     ran = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="utf-8") as stat:
                 ran += int(stat.read().split()[0])
-        except FileNotFoundError:  # a worker of the kernel's that has ended
+        except FileNotFoundError:  # a worker of the kernel that has ended
             pass
     return ran / 1e9
 
@@ -133,7 +134,7 @@ class ClusterNode(Node):
                                 stderr=subprocess.PIPE)
 
     def kill(self):
-        """The machine dies: the supervisor first, so that nobody is restarted."""
+        """The machine dies: the supervisor first, so that no actor is restarted."""
         with open(self.directory + "/run/supervisor.pid", encoding="utf-8") as line:
             os.kill(int(line.read().split()[0]), signal.SIGKILL)
         for pid, *_ in self.processes().values():
@@ -141,12 +142,12 @@ class ClusterNode(Node):
                 os.kill(pid, signal.SIGKILL)
 
     def listening(self):
-        """What listens on any network interface of the namespace, loopback included."""
+        """Sockets that listen on any network interface of the namespace, loopback included."""
         return [line for line in self.network.ports[self.port].run("ss -Htlnu").splitlines() if line.strip()]
 
 
 class Redis:
-    """A redis-server at the bridge, where every node reaches it, and this process by a socket."""
+    """A redis-server at the bridge for all nodes; this process uses a socket."""
 
     ADDRESS = "10.98.0.250"
 
@@ -175,7 +176,7 @@ class Redis:
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def say(self, *words):
-        """The reply to one command, raw; b"": there is no server."""
+        """The reply to one command, raw; b"": no server."""
         request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words) + "*1\r\n$4\r\nQUIT\r\n"
         reply = b""
         try:
@@ -195,9 +196,9 @@ class Cluster:
 
     def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0", guided=False,
                  twin=None):
-        """twin: the name of a node of which there is another one with its keys, cluster.twin, that the test starts.
-        stranger: a name that knows the others' addresses and keys, and that they do not know.
-        guided: nobody is configured as a peer, all are found in a redis-server of the cluster's (cluster.redis)."""
+        """twin: the name of a node of which another one with its keys exists, cluster.twin, that the test starts.
+        stranger: a node that knows the others' addresses and keys, but is unknown to them. guided: no peer is configured;
+        all are found in a redis-server of the cluster's (cluster.redis)."""
         self.directory = tempfile.mkdtemp(prefix="sl-keys-")
         self.names = [chr(ord("a") + i) for i in range(count)]
         self.network = Network(count + (twin is not None))
@@ -253,7 +254,7 @@ class Cluster:
 
 
 def missing():
-    """Why these tests cannot run here; None: they can."""
+    """Why these tests cannot run here; None if they can."""
     for program in ("ip", "nsenter", "unshare", "ss"):
         if shutil.which(program) is None:
             return f"{program} is not installed"

@@ -1,6 +1,6 @@
-"""Nodes that know of each other by a directory alone: a real redis-server, asked by who reads.
+"""Nodes that know of each other only by a directory: a real redis-server, which readers ask.
 
-The trace over two nodes: requests go to the nodes in turn, each waits until the directory knows what the one before left.
+The trace over two nodes: requests go to the nodes in turn, and each waits until the directory knows what the one before stored.
 SL_TRACE_REQUESTS is how many of the conversation trace's requests are played (default 400; 12031 is all: ten minutes)."""
 
 import itertools
@@ -18,7 +18,7 @@ from cluster_support import CONTROL_PORT, CTL, PATIENCE, Cluster, Network, main,
 from node_support import TRACE, expected_hits
 
 REQUESTS = int(os.environ.get("SL_TRACE_REQUESTS", "400"))
-# The limit of time is generous: these tests are about a server that is away, not about a slow one.
+# The time limit is generous: these tests are about a server that is down, not about a slow one.
 GUIDED = {"guided": True, "settings": ["--directory-timeout", "10s", "--directory-walk", "5ms"]}
 
 
@@ -42,13 +42,13 @@ def counters(node):
 
 
 def published(node):
-    """Waits until the directory knows what the node holds now."""
+    """Waits until the directory lists all keys of the node."""
     now_ns = time.monotonic_ns()
     wait_until(lambda: counters(node)["directory_published_ns"] > now_ns, 20, f"{node.name} is published")
 
 
 def get(node, key):
-    """The bytes of a key, None for a miss. Whatever else happens is an error of the test."""
+    """The bytes of a key, None for a miss. Any other result is an error of the test."""
     done = node.ctl("get", key, "-", "--op-timeout", f"{10 * PATIENCE}s", check=False)
     if done.returncode == 0:
         return done.stdout
@@ -85,12 +85,12 @@ class Finding(unittest.TestCase):
         with Cluster(3, stranger="c", **GUIDED) as cluster:
             a, b, c = cluster.nodes
             wait_all_alive([a, b])
-            wait_until(lambda: state(a, "c") == "no key", 20, "the directory tells a of c")
+            wait_until(lambda: state(a, "c") == "no key", 20, "a learns of c from the directory")
             value = put(c, "bait")
             published(c)
             for _ in range(5):
                 self.assertIsNone(get(a, "bait"))
-            # What c itself tries ends at a's own port.
+            # c's own attempts to connect end at a's own port.
             towards = f"ss -Htna dst {Network.address(2)}:{CONTROL_PORT}"
             self.assertEqual(cluster.network.ports[0].run(towards).strip(), "")
             cluster.allow("a", "c")  # no restart: a key that is added counts
@@ -113,7 +113,7 @@ class Trouble(unittest.TestCase):
         published(self.a)
         self.cluster.redis.kill()
         wait_until(lambda: counters(self.b)["directory_up"] == 0, 20, "its end is noticed")
-        self.assertEqual(get(self.b, "before"), before)  # who is known is asked
+        self.assertEqual(get(self.b, "before"), before)  # known nodes are asked
         self.assertIsNone(get(self.b, "nowhere"))
         after = put(self.a, "meanwhile")
         self.assertEqual(get(self.b, "meanwhile"), after)
@@ -157,7 +157,7 @@ class Trouble(unittest.TestCase):
 
 @unittest.skipIf(not os.path.exists(TRACE), "skipped: no conversation trace beside the project")
 class Trace(unittest.TestCase):
-    """An engine on two nodes. What a cache that never evicts must hit follows from the trace alone."""
+    """An engine on two nodes. The hits of a cache that never evicts follow from the trace."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="sl-trace-")
@@ -165,7 +165,7 @@ class Trace(unittest.TestCase):
         self.folder = folder.name
         with open(TRACE, encoding="utf-8") as lines:
             self.lines = list(itertools.islice(lines, REQUESTS))
-        # Small values, and a table no larger than needed: the time goes into waiting for the directory's walks.
+        # Small values, and a table no larger than needed: the time is spent waiting for the directory's walks.
         self.cluster = Cluster(2, guided=True, memory="512MiB", settings=[
             "--directory-walk", "1ms", "--directory-timeout", "10s", "--index-memory", "160MiB", "--index-keys",
             str(max(20000, 25 * REQUESTS))])
@@ -174,7 +174,7 @@ class Trace(unittest.TestCase):
         wait_all_alive(self.cluster.nodes)
 
     def expected(self, requests):
-        """(block references, hits) of the first so many."""
+        """(block references, hits) of this number of first requests."""
         path = os.path.join(self.folder, "trace.jsonl")
         with open(path, "w", encoding="utf-8") as out:
             out.writelines(self.lines[:requests])
@@ -216,7 +216,7 @@ class Trace(unittest.TestCase):
         for i, (phase, act) in enumerate(phases):
             replay = self.replay_start(ends[i], ends[i + 1], "--window", str(max(1, (ends[i + 1] - ends[i]) // 4)))
             if act is not None:
-                replay.stdout.readline()  # a quarter of it is over
+                replay.stdout.readline()  # a quarter of the trace is played
                 act()
             report = self.replay_end(replay)
             right = self.expected(ends[i + 1])[1] - self.expected(ends[i])[1]

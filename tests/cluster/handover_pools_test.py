@@ -1,4 +1,4 @@
-"""Direct hand-overs straight between the pools of engines: nothing is copied but by the sockets."""
+"""Direct hand-overs between the pools of engines: only the sockets copy."""
 
 import json
 import os
@@ -18,13 +18,13 @@ PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
 
 
 def counters(node):
-    """{actor: its counters}, all by one question."""
+    """{actor: its counters}, read with one command."""
     status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
     return {row["name"]: row["counters"] for row in status["actors"]}
 
 
 def moved(counted, way):
-    """Bytes that a node's transporter lent (out) or read (in) straight, and bytes that it and its swappers copied for it."""
+    """Bytes that a node's transporter sent (out) or read (in) directly, and bytes that it and its swappers copied for it."""
     copied = sum(row[f"{way}_bytes"] for name, row in counted.items() if name.startswith("swapper."))
     transporter = counted["transporter.0"]
     straight = transporter["lent_bytes" if way == "out" else "landed_bytes"]
@@ -54,20 +54,20 @@ class Counted(Handing):
                 "refused": sum(at["coordinator"]["pushes_straight_refused"] for at in (at_a, at_b))}
 
     def pushed(self, cluster, *arguments, requests=200):
-        """Hand-overs between engines of their own. What the first of them ask for before the fabric has registered these pools goes
-        through storage, and so does what a machine without a core for it delays; then all is done once more. Leaves what the last time added to the counts."""
+        """Runs hand-overs between engines of their own. Those that start before the fabric has registered these pools use storage, and so
+        do those that a busy machine delays; if there are some, all is done once more. Leaves the increases of the last run's counters."""
         a, b = cluster.nodes
         for _ in range(self.TRIES):
             before = self.counts(a, b)
             report = self.demo(a, b, "--mode", "direct", "--requests", str(requests), "--concurrency", "16", "--op-timeout",
                                "30s", *arguments)
-            # Prefill, too, hears of each: what it had given up would not be among those that were pushed, and be remembered.
+            # Prefill also learns of each: a hand-over that it gave up would not count as pushed, and would be remembered.
             self.assertEqual((report["complete"], report["sent"]), (requests, requests), report)
             self.assert_nothing_is_left(a, b)
             after = self.counts(a, b)
             self.added = {name: tuple(map(int.__sub__, after[name], before[name])) if name in ("out", "in")
                           else after[name] - before[name] for name in after}
-            # On a busy machine a few go through storage, as in handover_test.py: decode has no core for 200 ms.
+            # On a busy machine a few use storage, as in handover_test.py: decode has no core for 200 ms.
             self.fallen = requests - self.added["pushed"]
             if self.added["refused"] == 0 and self.fallen <= 0.05 * requests:
                 break
@@ -140,7 +140,7 @@ class OneSide(Handing):
                         self.assertEqual((report["complete"], report["sent"]), (200, 200), report)
                         self.assert_nothing_is_left(a, b)
                     self.assertEqual(counter(a, "coordinator", "handovers_pushed"), 0)
-                    # Decode's own where the fabric has its pool not yet: prefill hears of no ticket then.
+                    # Decode counts it itself when the fabric has not registered its pool yet: prefill then gets no ticket.
                     self.assertGreaterEqual(sum(counter(node, "coordinator", "handovers_fallen_back") for node in (a, b)), 400)
 
 
@@ -188,7 +188,7 @@ class Shapes(unittest.TestCase):
             self.assertEqual(copied, 0)
             came, copied = moved(counters(b), "in")
             self.assertEqual(came, out)
-            self.assertGreater(copied, 0)  # what several ranks have
+            self.assertGreater(copied, 0)  # parts that several ranks have
 
     def test_on_one_node_bytes_are_copied_from_pool_to_pool(self):
         with Cluster(1, ranks=8, settings=["--fabric-pools", "true", "--mr-bytes-max", "65536"]) as cluster:
@@ -203,8 +203,8 @@ class Shapes(unittest.TestCase):
 
 
 class Disturbed(Handing):
-    """pd_engines poisons decode's blocks, and looks at them again before they are reused and at the end (late_writes). What is left of all
-    cases together is looked at once: it has its time to go, and that passes once."""
+    """pd_engines poisons decode's blocks, and checks them before they are reused and at the end (late_writes). Leftovers of all cases are
+    checked once at the end: they may take time to disappear."""
 
     @classmethod
     def setUpClass(cls):
@@ -220,7 +220,7 @@ class Disturbed(Handing):
         return counter(self.cluster.nodes[1], "coordinator", "handovers_consumed")
 
     def flows(self, ended):
-        """Whether it runs, or runs again, before the demo has ended; the counter begins anew with its actor."""
+        """Whether it makes progress before the demo has ended; the counter restarts with its actor."""
         began = self.consumed()
         wait_until(lambda: ended.is_set() or self.consumed() not in range(began, began + 20), 20, "hand-overs are consumed")
         return not ended.is_set()
@@ -232,17 +232,17 @@ class Disturbed(Handing):
             time.sleep(1.6)  # past the end of the tickets that are open
             try:
                 os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:  # somebody lost patience
+            except ProcessLookupError:  # the actor was ended as hung
                 pass
         victim.wait_ready()
 
     def disturbed(self, *arguments):
-        """What the first hand-overs ask for before the fabric has registered these pools is an error at once. It is done once more when
-        those were so many that nobody was disturbed."""
+        """Hand-overs before the fabric has registered these pools fail immediately. All is done once more if there were so many of them
+        that no transfer was disturbed."""
         for _ in range(Counted.TRIES):
             if self.disturbed_once(*arguments):
                 return
-        self.fail("nobody was disturbed")
+        self.fail("no transfer was disturbed")
 
     def disturbed_once(self, side, actor, stops, turns, *arguments, requests=600):
         a, b = self.cluster.nodes
@@ -265,7 +265,7 @@ class Disturbed(Handing):
         if not done:
             return False
         self.assertGreater(report["complete"], 30)
-        if (side, actor) != (1, "transporter.0"):  # its counter would begin anew
+        if (side, actor) != (1, "transporter.0"):  # its counter would restart
             self.assertGreater(counter(b, "transporter.0", "landed_bytes"), arrived)
         return True
 

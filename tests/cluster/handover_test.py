@@ -17,7 +17,7 @@ class Handover(Handing):
             report = self.demo(a, b, "--requests", "1000", "--ranks", "2", "--concurrency", "32", "--op-timeout", "30s")
             self.assertEqual(report["complete"], 1000, report)
             self.assertGreater(report["from_remote"], 1000)
-            # Prefill's engine ends no hold: decode's node says that it has everything.
+            # Prefill's engine ends no hold: decode's node reports that it has everything.
             self.assert_nothing_is_left(a, b)
             wait_until(lambda: counter(a, "registrar", "held_count") == 0, 10, "no block is held")
             self.assertEqual(counter(a, "coordinator", "handovers_released_by_peers"), 1000)
@@ -53,7 +53,8 @@ class Handover(Handing):
             self.assert_nothing_is_left(a, b)
 
     def test_layers_are_pushed_while_the_next_ones_are_computed(self):
-        # Prefill computes a last layer when decode, at the other node, has told that the first one is there, and right.
+        # Prefill computes a last layer only after decode, at the other node, has reported that the first one has arrived,
+        # and is right.
         with Cluster(2, ranks=2, memory="256MiB") as cluster:
             a, b = cluster.nodes
             wait_alive(a, "b")
@@ -74,8 +75,8 @@ class Handover(Handing):
         self.late_writes("--requests", "1000", "--by-layers")
 
     def late_writes(self, *arguments):
-        # Prefill's transporter sleeps past the end of its tickets; decode's blocks are poisoned and looked at again
-        # before they are reused and at the end (late_writes).
+        # Prefill's transporter sleeps past the end of its tickets; decode's blocks are poisoned and checked before they are
+        # reused and at the end (late_writes).
         with Cluster(2, memory="256MiB", settings=["--handover-fallback", "false"]) as cluster:
             a, b = cluster.nodes
             wait_alive(a, "b")
@@ -91,7 +92,7 @@ class Handover(Handing):
             def go_on():
                 try:
                     os.kill(stopped, signal.SIGCONT)
-                except ProcessLookupError:  # the supervisor lost patience
+                except ProcessLookupError:  # the supervisor ended it as hung
                     pass
 
             stopper = threading.Thread(target=stop)
@@ -103,7 +104,7 @@ class Handover(Handing):
             self.assertGreater(report["errors_502"], 0)
             self.assertEqual(report["complete"] + report["errors_502"] + report["errors_other"], int(arguments[1]), report)
             self.assert_nothing_is_left(a, b)
-            wait_until(lambda: counter(b, "registrar", "claim_count") == 0, 10, "all extents are given back")
+            wait_until(lambda: counter(b, "registrar", "claim_count") == 0, 10, "all extents are released")
 
     def test_prefill_killed_in_the_middle(self):
         with Cluster(2, ranks=2, memory="256MiB", settings=["--handover-hold", "5s"]) as cluster:
@@ -117,7 +118,7 @@ class Handover(Handing):
             self.assert_nothing_is_left(a, b)
 
     def test_decodes_node_dies_in_the_middle(self):
-        # Nobody says any more that decode has what is held for it: that goes by its time.
+        # No actor reports any more that decode has the held blocks: the hold ends at its deadline.
         with Cluster(2, memory="256MiB", settings=["--handover-hold", "3s"]) as cluster:
             a, b = cluster.nodes
             wait_alive(b, "a")

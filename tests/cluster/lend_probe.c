@@ -1,20 +1,21 @@
 /* tests/cluster/lend_probe.c - the two coordinators of a direct hand-over, as one actor of a node
- * that does what its standard input says (lend_test.py). Numbers are decimal; every command is
- * answered by one line, now or later.
+ * that executes commands from its standard input (lend_test.py). Numbers are decimal. Every command
+ * is answered by one line, now or later; H is the number of a set of blocks. */
+/* clang-format off */
+/* meet                             sends the first message to the transporter until the connection
+ *                                  exists, so that later ones stay in order: "met CODE"
+ * bring H COUNT BYTES TTL_MS FROM  BRING into COUNT zeroed blocks of our engine: "ticket H HEX"
+ * fence H                          ends that: "fenced H CODE"
+ * source H COUNT BYTES SPARE       blocks with the pattern of H, and more that are not lent: "source H CODE"
+ * lend H LAYERS BUDGET_MS HEX      one after the other; the last is answered: "lent H CODE TEXT"
+ * drop H                           ends that: "dropped H CODE"
+ * fill H BYTE                      writes into the blocks of H: "filled H"
+ * is H BYTE, check H               whether they hold this byte, or the pattern: "is H 0|1"
+ * same H OTHER                     whether two sets hold the same bytes: "same H 0|1"
+ * begun H                          whether the first byte is written, and the last: "begun H 0|1 0|1"
  *
- *   meet                             its first word to the transporter, which is sent again until
- * the connection is there: what comes after it stays in order: "met CODE" bring H COUNT BYTES
- * TTL_MS FROM  into COUNT zeroed blocks of an engine of ours: "ticket H HEX" fence H ends that:
- * "fenced H CODE" source H COUNT BYTES SPARE       such blocks with the pattern of H, and more that
- * are not lent: "source H CODE" lend H LAYERS BUDGET_MS HEX      one after the other, the last says
- * so: "lent H CODE TEXT" drop H                           ends that: "dropped H CODE" fill H BYTE
- * writes into the blocks of H: "filled H" is H BYTE, check H               whether they hold this
- * byte, or the pattern: "is H 0|1" same H OTHER                     whether two sets hold the same:
- * "same H 0|1" begun H                          whether the first byte is written, and the last:
- * "begun H 0|1 0|1"
- *
- * What lands is acknowledged, and told: "landed H STATE PIECES". Its end, when it failed: "brought
- * H CODE TEXT". */
+ * Landed pieces are acknowledged and reported: "landed H STATE PIECES". A BRING that fails: "brought H CODE TEXT". */
+/* clang-format on */
 #include "client/lib/engine.h"
 #include "ipc/msg/sl_msg.h"
 #include "ipc/msg/sl_process.h"
@@ -41,15 +42,15 @@ enum call { CALL_BRING, CALL_FENCE, CALL_TRIED, CALL_LEND, CALL_DROP, CALL_MEET 
 
 struct set { /* blocks of an engine of its own: one rank, one pool of one layer */
     uint64_t number;
-    uint32_t count, spare; /* spare: of its engine, behind its own */
+    uint32_t count, spare; /* spare: further blocks of its engine */
     uint64_t length_bytes, ttl_ns;
-    uint64_t again_ns, give_up_ns; /* again: 0 or when it is asked again */
+    uint64_t again_ns, give_up_ns; /* again: 0, or when to ask again */
     bool target, tried, offered;
     char from[32], hex[2 * SL_TICKET_BYTES_MAX + 1];
     struct sl_engine *engine;
     uint64_t engine_id;
     unsigned char *memory;
-    uint64_t layers, layer, lend_end_ns; /* lend: how many, and which is on its way */
+    uint64_t layers, layer, lend_end_ns; /* lend: number of layers, and the one under way */
 };
 struct probe {
     struct sl_env *env;
@@ -139,8 +140,8 @@ static bool sets_equal(const struct set *one, const struct set *other)
            memcmp(one->memory, other->memory, one->count * one->length_bytes) == 0;
 }
 
-/* Asks for its blocks. What a source asks for is ended at once: the transporter has its memory
- * then. */
+/* Asks for its blocks. A source's request is ended immediately: it only makes the transporter
+ * register the memory. */
 static void set_bring(struct probe *self, struct set *set)
 {
     static struct sl_item_spot spots[PARTS_MAX];
@@ -225,7 +226,8 @@ static void brought(struct probe *self, struct set *set, const struct sl_msg *re
         return;
     }
     if (!set->offered && code == SL_ERR_NOT_FOUND && self->env->now_ns < set->give_up_ns) {
-        set->again_ns = self->env->now_ns + AGAIN_NS; /* it knows the engine in a moment */
+        set->again_ns = self->env->now_ns + AGAIN_NS; /* the transporter will soon know the
+                                                       * engine */
         self->env->ops->wake_at(self->env, set->again_ns);
         return;
     }
@@ -265,7 +267,7 @@ static uint32_t unhex(const char *text, unsigned char *out, uint32_t max)
     return length;
 }
 
-/* The next layer of the loan. */
+/* Lends the next layer. */
 static void layer_lend(struct probe *self, const struct set *set)
 {
     static struct sl_item_arrived pieces[PARTS_MAX];
@@ -309,7 +311,7 @@ static void lent(struct probe *self, struct set *set, const struct sl_msg *reply
                                  : "");
 }
 
-/* ---- what comes in ---- */
+/* ---- commands and messages ---- */
 
 static void command(struct probe *self, const char *line)
 {
@@ -376,7 +378,7 @@ static void input_take(struct probe *self)
         ssize_t got = read(STDIN_FILENO, self->line + self->line_bytes,
                            sizeof(self->line) - 1 - self->line_bytes);
         if (got == 0) {
-            self->env->ops->finish(self->env); /* the test is gone */
+            self->env->ops->finish(self->env); /* the test has ended */
             return;
         }
         if (got < 0) {

@@ -1,7 +1,7 @@
 """Direct hand-over between real nodes: b wants blocks (decode), a has them (prefill). lend_probe plays both coordinators.
 
-Whatever happens to whom: what is told to have landed is right, what is pending ends by its deadline, and after the end of a
-BRING not one byte of its blocks changes. What prefill gave back is never taken for what it had lent."""
+Whichever process fails: blocks reported as landed are right, pending requests end by their deadline, and after the end of a BRING not
+one byte of its blocks changes. Blocks that prefill has reused are never taken for the ones it had offered."""
 
 import itertools
 import json
@@ -24,7 +24,7 @@ TTL_MS = 30000 * PATIENCE
 
 
 class Probe:
-    """A lend_probe at a node; lines that it says are kept until they are asked for."""
+    """A lend_probe at a node; its lines are kept until a test reads them."""
 
     def __init__(self, node):
         self.process = subprocess.Popen([PROBE, *node.where, "--node-name", node.name], env=node.environment, stdin=subprocess.PIPE,
@@ -57,7 +57,7 @@ class Probe:
             try:
                 self.kept.append(self.lines.get(timeout=max(0.01, end - time.monotonic())))
             except queue.Empty:
-                raise AssertionError(f"'{start}' was not said by {self.node.instance}, but {self.kept}\n{self.node.logs()}") from None
+                raise AssertionError(f"'{start}' was not printed by {self.node.instance}, but {self.kept}\n{self.node.logs()}") from None
 
     def ask(self, *words):
         self.say(*words)
@@ -86,7 +86,7 @@ class Probe:
         assert code == "SL_OK", code
 
     def over(self, number, seconds=60):
-        """How its BRING ends: True when all has landed, else why not."""
+        """The result of its BRING: True when all has landed, otherwise the reason."""
         end = time.monotonic() + seconds * PATIENCE
         while True:
             for line in list(self.kept):
@@ -101,7 +101,7 @@ class Probe:
             try:
                 self.kept.append(self.lines.get(timeout=max(0.01, end - time.monotonic())))
             except queue.Empty:
-                raise AssertionError(f"nothing is heard of {number}, but {self.kept}\n{self.node.logs()}") from None
+                raise AssertionError(f"no line about {number}, but {self.kept}\n{self.node.logs()}") from None
 
     def holds(self, number, byte=None):
         """Whether its blocks have the pattern of their number, or this byte throughout."""
@@ -136,7 +136,7 @@ def transporter_counter(node, name):
 
 class Lending(unittest.TestCase):
     def setUp(self):
-        self.cluster = Cluster(3, stranger="c", settings=["--engines-max", "512",  # a hand-over has one at each side
+        self.cluster = Cluster(3, stranger="c", settings=["--engines-max", "512",  # each hand-over has one engine at each side
                                                             "--handover-read-wait", f"{1500 * PACE}ms"])
         self.cluster.__enter__()
         self.probes, self.numbers = [], itertools.count(1000)
@@ -160,7 +160,7 @@ class Lending(unittest.TestCase):
         return self.probes[-1]
 
     def whole(self, number, count, length, layers):
-        """A hand-over from a to b in which nothing goes wrong."""
+        """A hand-over from a to b without a fault."""
         self.prefill.source(number, count, length)
         ticket = self.decode.bring(number, count, length)
         self.prefill.lend(number, layers, ticket)
@@ -168,12 +168,12 @@ class Lending(unittest.TestCase):
         told = []
         while not told or told[-1][0] != "2":
             told.append(self.decode.expect("landed", number).split())
-        self.assertGreaterEqual(sum(int(pieces) for _, pieces in told), layers * count)  # on a busy machine some are told twice
+        self.assertGreaterEqual(sum(int(pieces) for _, pieces in told), layers * count)  # on a busy machine some are reported twice
         self.assertTrue(self.decode.holds(number))
         self.decode.fenced(number)
 
     def comes(self, number, count, length, layers):
-        """Whether a hand-over from a to b comes whole; right after a restart parts of it may go to connections of the old life."""
+        """Whether a hand-over from a to b is complete; right after a restart parts of it may use connections of the old process."""
         self.prefill.source(number, count, length)
         ticket = self.decode.bring(number, count, length)
         self.prefill.lend(number, layers, ticket)
@@ -182,7 +182,7 @@ class Lending(unittest.TestCase):
         return code == "SL_OK"
 
     def halfway(self, number, count=96, length=1 << 20, ttl_ms=TTL_MS, budget_ms=BUDGET_MS):
-        """Begins a large hand-over, and returns in the middle of it, or at its end if this machine is too busy. Gives its ticket."""
+        """Begins a large hand-over, and returns in the middle of it, or at its end if this machine is too busy. Returns its ticket."""
         self.prefill.source(number, count, length)
         ticket = self.decode.bring(number, count, length, ttl_ms)
         self.prefill.lend(number, 1, ticket, budget_ms)
@@ -190,16 +190,16 @@ class Lending(unittest.TestCase):
         return ticket
 
     def forget(self):
-        """New probes: the engines of the old ones end."""
+        """Starts new probes: the engines of the old ones end."""
         for probe in (self.prefill, self.decode):
             probe.end()
         self.prefill, self.decode = self.probe(self.a), self.probe(self.b)
 
     def meet(self):
-        """They hand over again. That reads failed leaves a peer broken until the next one does not, heard of or not."""
+        """Makes them hand over again. After failed reads a peer stays broken until one succeeds, whether it is connected or not."""
         for node, other in ((self.a, "b"), (self.b, "a")):
             wait_until(lambda at=node, name=other: peers(at).get(name, {}).get("state") in ("alive", "broken"), 20,
-                       f"{node.name} hears {other}")
+                       f"{node.name} reaches {other}")
         wait_until(lambda: self.comes(next(self.numbers), 2, 4096, 1), 20, "they hand over again")
 
     def test_blocks_arrive_layer_by_layer(self):
@@ -223,7 +223,7 @@ class Lending(unittest.TestCase):
         thief.lend(1, 1, ticket, 3000 * PACE)
         self.assertRegex(thief.lent(1), "^SL_ERR_(UNREACHABLE|PEER_DIED|TIMEOUT|NOT_FOUND)")
         self.assertTrue(self.decode.holds(1, 0))
-        self.prefill.lend(1, 1, ticket)  # and it is still good for a
+        self.prefill.lend(1, 1, ticket)  # and it is still valid for a
         self.assertEqual(self.prefill.lent(1), "SL_OK")
         self.assertTrue(self.decode.holds(1))
         self.decode.fenced(1)
@@ -252,7 +252,7 @@ class Lending(unittest.TestCase):
                     answer = self.prefill.lent(number)
                     self.assertTrue(answer.startswith(code), answer)
                     self.prefill.fill(number, 90)
-                self.assertNotEqual(self.decode.over(number), True)  # what is read late is not taken
+                self.assertNotEqual(self.decode.over(number), True)  # a late read is not accepted
                 self.decode.fenced(number)
         self.meet()
         self.whole(3, 4, 65536, 1)
@@ -264,14 +264,14 @@ class Lending(unittest.TestCase):
             with self.b.standing_still("transporter.0"):
                 interrupted += self.decode.begun(number)
                 code = self.prefill.lent(number)
-                self.prefill.fill(number, 90)  # the blocks are used for something else
+                self.prefill.fill(number, 90)  # the blocks are reused
             over = self.decode.over(number)
             # It may have had all when it stopped, and only its answer was late: then all of it is right.
             self.assertTrue(over is not True or self.decode.holds(number), f"{code}, {over}")
             self.decode.fenced(number)
             self.decode.fill(number, 7)
             self.meet()
-            self.whole(100 + number, 4, 65536, 1)  # all that was queued before has come
+            self.whole(100 + number, 4, 65536, 1)  # all queued frames have arrived
             self.assertTrue(self.decode.holds(number, 7))
             self.forget()
         tell(f"{interrupted} of 3 in the middle")
@@ -284,14 +284,14 @@ class Lending(unittest.TestCase):
                 self.assertTrue(over is not True or self.decode.holds(number), over)
                 self.decode.fenced(number)
                 self.decode.fill(number, 90)
-            self.prefill.lent(number)  # it ends, one way or the other
+            self.prefill.lent(number)  # it ends, with or without success
             self.meet()
             self.whole(100 + number, 4, 65536, 1)
             self.assertTrue(self.decode.holds(number, 90))
             self.forget()
 
     def ends_with_a_life(self, node):
-        """A transporter is killed in the middle: both sides hear of it, and what comes behind is whole."""
+        """A transporter is killed in the middle: both sides notice, and the next hand-over is complete."""
         self.halfway(1)
         pid = node.pid("transporter.0")
         os.kill(pid, signal.SIGKILL)
@@ -338,7 +338,7 @@ class Lending(unittest.TestCase):
     def test_decode_that_gives_up_is_heard(self):
         self.halfway(1)
         self.decode.fenced(1)
-        whole = self.decode.holds(1)  # all of it had come before
+        whole = self.decode.holds(1)  # all of it had arrived before
         self.decode.fill(1, 90)
         self.assertIn(self.prefill.lent(1).split()[0], ["SL_ERR_CANCELLED"] + ["SL_OK"] * whole)
         self.whole(2, 4, 65536, 1)

@@ -1,5 +1,5 @@
-"""Two hosts, each with a mooncake_master of its own, the second joined to the first: what engines put on one is there, sized,
-read and removed on the other. Hosts are network namespaces."""
+"""Two hosts, each with its own mooncake_master, the second joined to the first: values that engines put on one can be found, read and
+removed on the other. Hosts are network namespaces."""
 
 import json
 import os
@@ -21,7 +21,7 @@ MASTER = os.path.join(BIN, "mooncake_master")
 SECRET = "the secret of all hosts of this test"
 PORT, ADMIN = 50051, 9003
 
-# What an engine does, told line by line as JSON: [method, arguments...]; bytes are told as their length and a seed.
+# An engine, controlled by lines of JSON: [method, arguments...]; bytes are given as their length and a seed.
 ENGINE = """
 import ctypes, json, random, sys
 if sys.argv[1] != "installed":
@@ -75,7 +75,7 @@ class Host:
         self.log = open(self.directory + "/log", "w+b")
 
     def start(self, *words, environment=None, **streams):
-        """In the namespace, by entering it before the exec, so that signals reach the program itself."""
+        """In the namespace: the process enters it before the exec, so that signals reach the program itself."""
         process = subprocess.Popen([*self.network.ports[self.port].enter(), *words], env=environment or self.environment, **streams)
         self.processes.append(process)
         return process
@@ -151,7 +151,7 @@ class TwoHosts(unittest.TestCase):
         return ask("setup", host.address, "P2PHANDSHAKE", segment, 16 << 20, "tcp", "", f"{master.address}:{PORT}")
 
     def comes(self, on, key, number, length):
-        """A host that gets no core for a while is as one that does not have it: b"", and nothing else."""
+        """A host without CPU time for a while answers like one that does not have the value: b"", and nothing else."""
         def right():
             said = on("get", key, number, length)
             self.assertIn(said, ("right", "0 other bytes"))
@@ -174,21 +174,21 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual(len(on_b("descriptors", "a2")), 1)
         for number, length in enumerate((1, 4096, 1 << 20, 9 << 20)):
             self.comes(on_b, f"a{number}", number, length)
-        self.assertEqual(on_b("get", "none", 0, 0), "right")  # b"" for what is nowhere
+        self.assertEqual(on_b("get", "none", 0, 0), "right")  # b"" for a key that no host has
         self.assertEqual(on_b("put", "b0", 7, 5000), 0)
-        wait_until(lambda: on_a("is_exist", "b0") == 1, 20, "the other way, too")
+        wait_until(lambda: on_a("is_exist", "b0") == 1, 20, "also the other way")
         self.comes(on_a, "b0", 7, 5000)
 
-        # Leased where it lies by a look-up from afar; gone everywhere once that is over.
+        # A look-up from the other host leases the key at its own; removed everywhere once the lease is over.
         self.assertEqual(on_a("put", "c", 1, 100), 0)
         self.assertEqual(on_b("is_exist", "c"), 1)
-        self.assertIn(on_a("remove", "c"), (-706, 0))  # 0: the machine stood still for a whole lease
+        self.assertIn(on_a("remove", "c"), (-706, 0))  # 0: the machine was paused for a whole lease
         time.sleep(0.4)
         wait_until(lambda: on_b("remove", "c") in (0, -704), 20, "c goes")
         self.assertEqual(on_a("is_exist", "c"), 0)
         self.assertEqual(on_b("is_exist", "c"), 0)
 
-        # A host that dies takes what only it had, and nobody waits for it for long.
+        # A host that dies takes its own values with it, and no call waits for it for long.
         self.assertEqual(on_a("put", "only", 3, 1000), 0)
         self.network.cut(0)
         self.assertEqual(on_b("is_exist", "only"), 0)
@@ -253,7 +253,7 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual(places, sorted((f"127.0.0.1:{PORT}", f"127.0.0.1:{ADMIN}")))
 
     def ask(self, port, address, path, method="GET", **headers):
-        """Status of an answer of host a to one of host `port`; 0: nobody listens there."""
+        """Status of an answer of host a to one of host `port`; 0: nothing listens there."""
         program = ("import sys, json, urllib.request, urllib.error\n"
                    "url, method, headers = sys.argv[1:]\n"
                    "request = urllib.request.Request(url, method=method, headers=json.loads(headers), data=b'x' if method in ('PUT', 'POST') else None)\n"
@@ -284,7 +284,7 @@ class TwoHosts(unittest.TestCase):
             for origin, code in (("https://evil.example", 403), ("null", 403), ("https://board.example.evil", 403), ("https://board.example", 200)):
                 self.assertEqual(self.ask(0, here, remove, "POST", Origin=origin, **bearer), code, origin)
                 self.assertEqual(self.ask(0, here, "/health", Origin=origin), code, origin)
-            # The metadata server is there to be written to by other hosts, unless there is a token.
+            # Other hosts may write to the metadata server, unless there is a token.
             metadata = f"{a.address}:8080"
             for port, address in ((1, metadata), (0, "127.0.0.1:8080")):
                 for method in ("PUT", "DELETE"):

@@ -1,6 +1,7 @@
-"""Nodes that read from each other: values and blocks of one, wanted at another; nodes that die, stop, are cut off or unknown.
+"""Nodes that read from each other: values and blocks that one has and another one needs; nodes that die, stop, are cut off or
+unknown.
 
-What a node in trouble costs is a miss, never a wrong byte and never a wait beyond the deadline."""
+A node in trouble costs a miss, never a wrong byte and never a wait beyond the deadline."""
 
 import json
 import os
@@ -25,7 +26,7 @@ def wait_alive(node, *names):
 
 
 def get(node, key):
-    """The bytes of a key, None for a miss. Whatever else happens is an error of the test."""
+    """The bytes of a key, None for a miss. Any other result is an error of the test."""
     done = node.ctl("get", key, "-", check=False)
     if done.returncode == 0:
         return done.stdout
@@ -40,13 +41,13 @@ def put(node, key, length):
 
 
 def connections(node):
-    """Of its port for bytes, and from it to others' ports."""
+    """Connections of its port for bytes, and from it to others' ports."""
     lines = node.network.ports[node.port].run("ss -Htn state established").splitlines()
     return sum(1 for line in lines if f":{FABRIC_PORT} " in line + " ")
 
 
 def get_until(node, key, value):
-    """A key that is at a living peer comes, if not at once (the peer may be busy, or its answer late) then soon."""
+    """A key that a living peer has arrives, if not at once (the peer may be busy, or its answer late) then soon."""
     wait_until(lambda: get(node, key) == value, 10, f"{key} at {node.name}")
 
 
@@ -62,7 +63,7 @@ class Reading(unittest.TestCase):
             read = peers(b)["a"]["read_values"]
             self.assertEqual(read, 6)
             self.assertEqual(get(b, "v4096"), get(a, "v4096"))
-            self.assertEqual(peers(b)["a"]["read_values"], read)  # it is here now
+            self.assertEqual(peers(b)["a"]["read_values"], read)  # it is stored here now
             self.assertIsNone(get(b, "nowhere"))
             self.assertEqual(b.ctl("exists", "v1", "nowhere", check=False).returncode, 1)
             wait_until(lambda: peers(a)["b"]["pinned_values"] == 0, 10, "nothing stays pinned")
@@ -72,7 +73,7 @@ class Reading(unittest.TestCase):
             a, b = cluster.nodes
             wait_alive(b, "a")
             first = put(a, "first", 1 << 20)
-            for i in range(30):  # pushes it out of a's memory
+            for i in range(30):  # evicts it from a's memory
                 put(a, f"more{i}", 1 << 20)
             a.ctl("flush")
             self.assertIn(b" -d first", a.ctl("ls", "first").stdout)
@@ -98,7 +99,7 @@ class Elsewhere(unittest.TestCase):
             a, b = cluster.nodes
             wait_alive(b, "a")
             self.assertEqual(b.ctl("exists", "--everywhere", "k", check=False).returncode, 1)
-            put(a, "k", 5000)  # seen at once: an earlier answer is not remembered
+            put(a, "k", 5000)  # visible at once: an earlier answer is not cached
             seen = b.ctl("exists", "--everywhere", "k")
             self.assertEqual(seen.stdout, b"yes\tk\tat a\n")
             self.assertEqual(b.ctl("exists", "k", check=False).returncode, 1)
@@ -141,15 +142,15 @@ class Strangers(unittest.TestCase):
             get_until(b, "v0", values["v0"])
             self.assertGreater(connections(a), 0)
             os.remove(os.path.join(cluster.directory, "a", "b.pub"))
-            # Well within the time that a peer is silent before it is away.
+            # Well within the time after which a silent peer counts as unreachable.
             wait_until(lambda: connections(a) == 0, 3, "the connections for bytes are closed")
             self.assertNotEqual(peers(a)["b"]["state"], "alive")
             for name in ("v1", "v2"):
                 self.assertIsNone(get(b, name))
             time.sleep(2)
-            self.assertEqual(connections(a), 0)  # it does not come back by itself
+            self.assertEqual(connections(a), 0)  # no connection is opened again by itself
             former = a.live_pid("transporter.0")
-            a.signal("transporter.0", signal.SIGKILL)  # nor does a start without the key fail
+            a.signal("transporter.0", signal.SIGKILL)  # and a start without the key does not fail
             wait_until(lambda: a.live_pid("transporter.0") != former and peers(a).get("b", {}).get("state") == "no key", 10,
                        lambda: f"b is left out: {a.processes()}, {peers(a)}")
             self.assertEqual(a.ctl("status", "--ready").returncode, 0)
@@ -166,7 +167,7 @@ class Strangers(unittest.TestCase):
             value = put(a, "k", 1 << 20)
             get_until(b, "k", value)
             other = put(a, "other", 1 << 20)
-            b.ctl("keygen", folder, "b")  # somebody else's, put over that of b
+            b.ctl("keygen", folder, "b")  # another node's key, in place of that of b
             shutil.copy(os.path.join(folder, "b.pub"), os.path.join(cluster.directory, "a"))
             wait_until(lambda: connections(a) == 0, 3, "the connections for bytes are closed")
             self.assertIsNone(get(b, "other"))
@@ -199,7 +200,7 @@ class Twins(unittest.TestCase):
                     if row["name"] == "transporter.0")
 
     def said(self, node):
-        """What it says wherever it says something; that does not change any more."""
+        """The reason that it reports everywhere; it does not change any more."""
         reason = self.reason(node)
         line = next(line for line in json.loads(node.ctl("doctor", "--json", check=False).stdout)["checks"]
                     if line["check"] == "names")
@@ -223,12 +224,12 @@ class Twins(unittest.TestCase):
                            lambda node=node: f"both addresses at {node.name}: {self.reason(node)}")
                 self.said(node)
             self.assertEqual(peers(b)["a"]["state"], "twice")
-            for i in range(1, 9):  # the pair that was first goes on
+            for i in range(1, 9):  # the first pair stays connected
                 get_until(b, f"v{i}", values[f"v{i}"])
                 get_until(a, f"w{i}", put(b, f"w{i}", 100000))
             a.kill()  # now the name is free
             wait_until(lambda: self.reason(cluster.twin) == "" and peers(cluster.twin).get("b", {}).get("state") == "alive", 60,
-                       lambda: f"the other one goes on: {self.reason(cluster.twin)}")
+                       lambda: f"the other one continues: {self.reason(cluster.twin)}")
             get_until(cluster.twin, "w1", get(b, "w1"))
 
     def test_the_first_of_two_nodes_with_one_name_goes_on(self):
@@ -239,7 +240,7 @@ class Twins(unittest.TestCase):
 
 
 class Trouble(unittest.TestCase):
-    """Three nodes; "both" is at a and c, "one" at a alone. b reads."""
+    """Three nodes; a and c have "both", only a has "one". b reads."""
 
     def setUp(self):
         self.cluster = Cluster(3)
@@ -253,7 +254,7 @@ class Trouble(unittest.TestCase):
         self.cluster.__exit__()
 
     def spread(self):
-        """Values that b has not: (key, bytes) at a and c, and at a alone."""
+        """Values that b lacks: (key, bytes) at a and c, and only at a."""
         self.sent += 1
         both, one = f"both{self.sent}", f"one{self.sent}"
         value = put(self.a, both, 3 << 20)
@@ -261,11 +262,11 @@ class Trouble(unittest.TestCase):
         return (both, value), (one, put(self.a, one, 3 << 20))
 
     def gets_end(self, both, one):
-        """While a is in trouble: what c has comes, what a alone has comes or is a miss, nothing hangs."""
+        """While a is in trouble: values that c has are read, values that only a has are read or a miss, no call hangs."""
         get_until(self.b, *both)
         start = time.monotonic()
         self.assertIn(get(self.b, one[0]), (None, one[1]))
-        self.assertLess(time.monotonic() - start, 30 * PATIENCE)  # an end, not a measurement
+        self.assertLess(time.monotonic() - start, 30 * PATIENCE)  # a limit, not a measurement
 
     def well_again(self):
         wait_alive(self.b, "a", "c")
@@ -286,7 +287,7 @@ class Trouble(unittest.TestCase):
         pid = self.a.pid("transporter.0")
         os.kill(pid, signal.SIGSTOP)
         self.gets_end(both, one)
-        self.a.wait_restarted("transporter.0", pid)  # the supervisor does not leave it so
+        self.a.wait_restarted("transporter.0", pid)  # the supervisor restarts it
         self.well_again()
 
     def test_a_killed_reader(self):
@@ -311,7 +312,7 @@ class Trouble(unittest.TestCase):
         both, one = self.spread()
         self.cluster.network.cut(0)
         self.gets_end(both, one)
-        wait_until(lambda: peers(self.b)["a"]["state"] == "away", 20, "a is noticed to be away")
+        wait_until(lambda: peers(self.b)["a"]["state"] == "away", 20, "a is marked unreachable")
         self.assertIsNone(get(self.b, "nowhere"))
         self.cluster.network.mend(0)
         wait_until(lambda: peers(self.b)["a"]["state"] == "alive", 20, "a is back")
@@ -322,7 +323,7 @@ class Trouble(unittest.TestCase):
         for i, (key, value) in enumerate(values.items()):
             pid = self.a.pid("transporter.0")
             reading = self.b.ctl_start("get", key, "-")
-            # In the middle of it, or before, or behind: each is right bytes or a miss.
+            # In the middle of it, before, or after: each is right bytes or a miss.
             time.sleep(0.01 * i)
             os.kill(pid, signal.SIGKILL)
             got, _ = reading.communicate(timeout=60 * PATIENCE)

@@ -1,21 +1,16 @@
-/* tests/cluster/pull_probe.c - an engine that stores blocks at one node, and loads them at another,
- * again and again, while others kill what is around it; pull_test.py starts it.
+/* tests/cluster/pull_probe.c - an engine that stores blocks at one node and loads them at another,
+ * repeatedly, while a test kills the processes around it; pull_test.py starts it. */
+/* clang-format off */
+/* pull_probe INSTANCE RUNTIME_DIR SHM_DIR store SEED BLOCKS PIECE_BYTES LAYERS RANKS
+ * pull_probe INSTANCE RUNTIME_DIR SHM_DIR load|give|take SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS TIMES
  *
- *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR store SEED BLOCKS PIECE_BYTES LAYERS RANKS
- *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR load SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS
- * TIMES
+ * give and take are prefill and decode of direct hand-overs: take is a load that prints its ticket, and give
+ * reads it. The time of a take begins with its ticket.
  *
- *   pull_probe INSTANCE RUNTIME_DIR SHM_DIR give SEED BLOCKS PIECE_BYTES LAYERS RANKS TIMEOUT_MS
- * TIMES pull_probe INSTANCE RUNTIME_DIR SHM_DIR take SEED BLOCKS PIECE_BYTES LAYERS RANKS
- * TIMEOUT_MS TIMES
- *
- * give and take are prefill and decode of direct hand-overs: take is a load that prints its ticket,
- * and give reads it. The time of a take begins with its ticket.
- *
- * load prints "registered". Each time all bytes are poisoned; behind a line of the input the blocks
- * are loaded, and those that are said to be there are compared. When the op is fenced, its blocks
- * are used for something else, and must stay so. A line a time: "loaded COUNT CODE MICROSECONDS".
- * Exit code 0: no byte was wrong, and none came late. */
+ * load prints "registered". Each time all bytes are poisoned; after a line of input the blocks are loaded, and
+ * those that are reported as loaded are compared. When the op is fenced, its blocks are overwritten, and must not
+ * change again. It prints a line a time: "loaded COUNT CODE MICROSECONDS". Exit code 0: no byte was wrong or late. */
+/* clang-format on */
 #include "client/include/sluice.h"
 
 #include <stdio.h>
@@ -34,7 +29,7 @@
 #define HASH_BYTES 32u
 #define S          1000000000ull
 #define PATIENT    (120 * S)
-#define LATE_NS    (150 * 1000000l) /* what was still on its way has come by then */
+#define LATE_NS    (150 * 1000000l) /* late transfers have arrived by then */
 #define POISON     UINT64_C(0xa5a5a5a5a5a5a5a5)
 #define REUSED     UINT64_C(0x5c5c5c5c5c5c5c5c)
 #define LAYERS_MAX 64u
@@ -58,7 +53,7 @@ static uint64_t *words_at(uint64_t rank, uint64_t layer, uint64_t block)
     return (uint64_t *)(void *)(memory + (layer * block_count + block) * piece_bytes);
 }
 
-/* Calls for each piece of blocks [from, end). */
+/* Calls visit for each piece of blocks [from, end). */
 static void pieces_each(uint64_t from, uint64_t end,
                         void (*each)(uint64_t rank, uint64_t layer, uint64_t block))
 {
@@ -241,7 +236,7 @@ static void load(uint64_t timeout_ns, uint64_t number)
     pieces_each(0, result.block_count, check);
     CHECK(sl_op_wait_fenced(op, PATIENT, &why) == SL_OK);
     pieces_each(0, block_count, reuse);
-    if (result.block_count < block_count) { /* something was in its way */
+    if (result.block_count < block_count) { /* the load was disturbed */
         (void)nanosleep(&late, NULL);
     }
     pieces_each(0, block_count, check_reused);

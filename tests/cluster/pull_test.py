@@ -1,6 +1,6 @@
-"""Blocks of another node straight into an engine's pools, and everything around it killed or stopped (pull_probe.c).
+"""Blocks of another node directly into an engine's pools, while all processes around it are killed or stopped (pull_probe.c).
 
-A load that is disturbed gives fewer blocks, never a wrong byte. Blocks that were given back are not written to any more."""
+A load that is disturbed loads fewer blocks, never a wrong byte. Blocks that the engine has back are not written to any more."""
 
 import json
 import os
@@ -34,10 +34,10 @@ def registered(node, count=1):
 
 
 class Load:
-    """Loads at a node, begun when its pools are registered there."""
+    """Loads at a node, which start when its pools are registered there."""
 
     def __init__(self, test, node, shape, timeout_ms, times, anew=False):
-        """anew: nothing is at the node itself before a load."""
+        """anew: the node's own values are removed before each load."""
         self.test, self.node, self.anew = test, node, anew
         self.process = probe(node, PROBE, "load", *shape, timeout_ms, times)
         test.assertEqual(self.process.stdout.readline(), "registered\n")
@@ -49,14 +49,14 @@ class Load:
         wait_alive(self.node, "a")
         registered(self.node)
         if self.anew:
-            self.node.ctl("rm", "--all", check=False)  # what a load by the arena has kept
+            self.node.ctl("rm", "--all", check=False)  # values that a load through the arena has kept
 
     def begin(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def one(self):
-        """(blocks, code, seconds) of the load that was begun."""
+        """(blocks, code, seconds) of the load that was started."""
         word, blocks, code, took = self.process.stdout.readline().split() or ["nothing"] * 4
         self.test.assertEqual(word, "loaded", self.process.poll())
         return int(blocks), int(code), int(took) / 1e6
@@ -82,8 +82,8 @@ def pinned(node):
 
 
 def met(attempt, whole):
-    """Makes a trouble again until it met one of its transfers: attempt gives what came of each. This process may get its
-    core back when all is over, and then nothing was shown."""
+    """Repeats a fault until it hits a transfer: attempt returns the results of the loads. This process may get its core back when all
+    is over, and then nothing was tested."""
     for _ in range(TROUBLES_MAX):
         if min(attempt()) < whole:
             return
@@ -128,7 +128,7 @@ class Bytes(unittest.TestCase):
             self.assertEqual(counter(b, "coordinator", "blocks_from_memory"), 16)
 
     def test_the_arena_goes_before_and_the_rest_straight(self):
-        """What is here is copied; a second engine's blocks behind it come from the other node."""
+        """Blocks of this node are copied; a second engine's blocks after them are read from the other node."""
         with Cluster(2, settings=STRAIGHT) as cluster:
             a, b = cluster.nodes
             wait_alive(b, "a")
@@ -151,7 +151,7 @@ class Bytes(unittest.TestCase):
             self.assertGreaterEqual(counter(b, "transporter.0", "digests_bad"), 2)
 
     def spoil(self, node, shape, block):
-        """Another byte in the middle of a block, in the node's memory."""
+        """Changes a byte in the middle of a block, in the node's memory."""
         seed, _, piece_bytes, _, _ = shape
         at = piece_bytes // 16
         word = (seed * 0x9e3779b97f4a7c15 + (block << 24) + at) & (1 << 64) - 1
@@ -188,11 +188,11 @@ class Trouble(unittest.TestCase):
         wait_alive(self.b, "a")
         wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 20, "no pool stays registered")
         wait_until(lambda: pinned(self.a) == 0, 20, "no pins stay")
-        # Well again, if not at once then soon: what a peer lacked or failed at is remembered for a moment.
-        wait_until(lambda: Load(self, self.b, self.SHAPE, 20000, 1, anew=True).all(1)[0][:2] == (48, 0), 5, "all of it comes")
+        # Works again, if not at once then soon: misses and failures of a peer are remembered for a moment.
+        wait_until(lambda: Load(self, self.b, self.SHAPE, 20000, 1, anew=True).all(1)[0][:2] == (48, 0), 5, "all of it is loaded")
 
     def killing(self, node, actor, times=8):
-        """Loads, and a kill at another moment of each. What was loaded is right."""
+        """Loads, with a kill at another moment of each. Loaded bytes are right."""
         load = Load(self, self.b, self.SHAPE, 3000, times, anew=True)
         rows = []
         for turn in range(times):
@@ -229,8 +229,8 @@ class Trouble(unittest.TestCase):
             wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 5, "its pools are gone")
 
     def stopped(self, seconds, times):
-        """The transporter stands still beyond the op's deadline; when it goes on, the blocks have another use. Gives the blocks of each
-        load."""
+        """The transporter is stopped beyond the op's deadline; when it continues, the blocks have another use. Returns the blocks of
+        each load."""
         load = Load(self, self.b, self.SHAPE, 400, times, anew=True)
         rows = []
         for turn in range(times):
@@ -274,7 +274,7 @@ class Trouble(unittest.TestCase):
             try:
                 os.kill(pid, signal.SIGCONT)
             except ProcessLookupError:
-                pass  # it was taken for hung
+                pass  # the supervisor ended it as hung
         load.end()
 
 

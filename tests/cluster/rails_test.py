@@ -1,4 +1,4 @@
-"""Two nodes with two links of their own: values travel by both, one link down and up costs nothing but its share."""
+"""Two nodes with two links of their own: values use both, and one link that goes down and up costs only its share."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ class TwoLinks(Cluster):
         return f"10.99.0.{i + 1}"
 
     def received(self):
-        """Bytes that b has from its first and its second link."""
+        """Bytes that b received over its first and its second link."""
         space = self.network.ports[1]
         return [json.loads(space.run(f"ip -s -j link show dev {name}"))[0]["stats64"]["rx"]["bytes"] for name in ("sl-e1", "sl-f1")]
 
@@ -57,7 +57,7 @@ class Rails(unittest.TestCase):
         wait_alive(self.a, "b")
 
     def move(self):
-        """One value from a to b; gives how long it took. A miss is asked for again: it may be noted for a moment."""
+        """Moves one value from a to b; returns how long it took. A miss is asked for again: it may be cached for a moment."""
         self.count += 1
         key, value = f"v{self.count}", os.urandom(VALUE)
         self.a.ctl("put", key, "-", stdin=value)
@@ -73,7 +73,7 @@ class Rails(unittest.TestCase):
         return time.monotonic() - start
 
     def shares(self, count):
-        """What each link carried of so many values."""
+        """Bytes that each link carried for this number of values."""
         before = self.cluster.received()
         for _ in range(count):
             self.move()
@@ -99,7 +99,7 @@ class Rails(unittest.TestCase):
         self.cluster.network.hub.run("ip link set sl-q0 up")
         wait_until(self.both_carry, 30, "both links carry values again")
 
-        self.cluster.network.cut(0)  # the first link: control messages go there, too, and come back with it
+        self.cluster.network.cut(0)  # the first link: it also carries control messages, which work again with it
         time.sleep(2)
         self.cluster.network.mend(0)
         wait_alive(self.b, "a")
@@ -139,13 +139,13 @@ class Transporter(unittest.TestCase):
         self.round = 0
 
     def put(self, count=COUNT):
-        """New values at a."""
+        """Puts new values at a."""
         self.round += 1
         self.values = {f"r{self.round}.{i}": os.urandom(VALUE) for i in range(count)}
         put_all(self.a, self.values)
 
     def get(self, between):
-        """All of them at b, one after the other; between(i) comes before value i."""
+        """Reads all of them at b, one after the other; between(i) runs before value i."""
         with Values(self.b) as client:
             for i, (key, value) in enumerate(self.values.items()):
                 between(i)
@@ -156,7 +156,7 @@ class Transporter(unittest.TestCase):
                 self.assertTrue(got == value, key)
 
     def carried(self):
-        """Whether both links carry what is read now."""
+        """Whether both links carry the reads now."""
         self.put(6)
         before = self.cluster.received()
         self.get(lambda i: None)
@@ -172,12 +172,12 @@ class Transporter(unittest.TestCase):
 
 
 class Straight(Handing):
-    """Loads and hand-overs straight between pools, while the second link of a node goes down again and again."""
+    """Loads and hand-overs directly between pools, while the second link of a node goes down repeatedly."""
 
     SHAPE = (7, 64, 131072, 4, 2)  # 64 MiB
     SETTINGS = ("--load-keeps", "false", "--handover-fallback", "false", "--fabric-stall", "1s",
                 "--handover-read-wait", f"{2 * PATIENCE}s")
-    DOWN = 2  # seconds: the link breaks, and its transfers go on by the other
+    DOWN = 2  # seconds: the link fails, and its transfers continue on the other
 
     @classmethod
     def setUpClass(cls):
@@ -190,7 +190,7 @@ class Straight(Handing):
 
     @contextlib.contextmanager
     def going_down(self):
-        """The link is down once at least, and gives the list of the times when it went down."""
+        """The link goes down at least once; the list has the times when it went down."""
         over, times = threading.Event(), []
 
         def go():
@@ -262,7 +262,7 @@ class Straight(Handing):
     def test_hand_overs(self):
         straight = ("--mode", "direct", "--ranks", "2", "--concurrency", "16", "--block-bytes", "65536", "--op-timeout", "20s")
 
-        def move(requests):  # once more when the first ones came before the fabric had registered these pools
+        def move(requests):  # once more if the first ones started before the fabric had registered these pools
             for _ in range(5):
                 before = self.refused()
                 report = self.demo(self.a, self.b, *straight, "--requests", str(requests))

@@ -1,4 +1,4 @@
-"""Who is in the network and nothing else: a port scan of nodes and masters from another namespace, and connections that take all
+"""A host that is in the network and nothing else: a port scan of nodes and masters from another namespace, and connections that take all
 places while a peer joins, connects and fetches."""
 
 import json
@@ -16,7 +16,7 @@ from node_support import BIN
 MASTER = os.path.join(BIN, "mooncake_master")
 RPC_PORT, ADMIN_PORT, METADATA_PORT = 50051, 9003, 8080
 
-# Prints the TCP ports of an address that somebody listens at: all 65535 are tried, some thousands at a time.
+# Prints the TCP ports of an address on which a process listens: all 65535 are tried, some thousands at a time.
 SCAN = r"""
 import errno, select, socket, sys
 family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
@@ -53,8 +53,8 @@ assert refused + len(found) == 65535, (refused, found)
 print(*found)
 """
 
-# Keeps `held` connections of each port, from each address in turn, for as long as the other side lets it, and opens those that are
-# ended again at once. A byte now and then looks like a slow greeting. Prints a line when all were asked for.
+# Keeps `held` connections to each port, from each address in turn, for as long as the other side allows, and immediately opens closed
+# ones again. A byte now and then looks like a slow handshake. Prints a line when all were attempted.
 FLOOD = r"""
 import select, socket, sys
 to, ports, sources, held = sys.argv[1], sys.argv[2].split(","), sys.argv[3].split(","), int(sys.argv[4])
@@ -95,7 +95,7 @@ while True:
 
 
 def scan(network, port, address):
-    """Open TCP ports of an address, as who is at this port of the network sees them."""
+    """Open TCP ports of an address, as seen from this port of the network."""
     done = subprocess.run([*network.ports[port].enter(), sys.executable, "-c", SCAN, address], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE, check=False)
     if done.returncode != 0:
@@ -104,8 +104,8 @@ def scan(network, port, address):
 
 
 def udp_answers(network, port, address, ports):
-    """UDP ports of these that do not say that nobody is there. The host of the address tells of most (icmp_ratelimit), and is
-    asked three times."""
+    """Those of these UDP ports that are not reported as unreachable. The host of the address reports most (icmp_ratelimit), and is asked
+    three times."""
     program = ("import errno, socket, sys\n"
                "for port in map(int, sys.argv[2].split(',')):\n"
                "    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
@@ -127,7 +127,7 @@ def udp_answers(network, port, address, ports):
 
 
 def link_local(network, port):
-    """The IPv6 address that each interface has by itself, as the other ports name it."""
+    """The link-local IPv6 address of each interface, as the other ports address it."""
     def found():
         for line in network.ports[port].run(f"ip -6 -o addr show dev sl-e{port} scope link").splitlines():
             if "tentative" not in line:
@@ -146,7 +146,7 @@ class Scan(unittest.TestCase):
         return [line.split()[4] for line in self.network.ports[0].run("ss -Htlnu").splitlines()]
 
     def assert_closed(self):
-        """Nothing answers at any port, by IPv4 or IPv6, TCP or UDP; a scan would find what listens (test_a_scan_finds_...)."""
+        """No port answers, by IPv4 or IPv6, TCP or UDP; a scan would find a listener (test_a_scan_finds_...)."""
         self.assertEqual(scan(self.network, 1, Network.address(0)), [])
         self.assertEqual(scan(self.network, 1, f"{link_local(self.network, 0)}%sl-e1"), [])
         self.assertEqual(udp_answers(self.network, 1, Network.address(0), [*range(1, 65536, 331), RPC_PORT, ADMIN_PORT]), [])
@@ -207,7 +207,7 @@ class Scan(unittest.TestCase):
 
 
 class Flood(unittest.TestCase):
-    """A host between two nodes takes what places it can at both ports of one of them, from many addresses, and goes on."""
+    """A host between two nodes takes all places that it can get at both ports of one of them, from many addresses, and keeps trying."""
 
     SOURCES = [f"10.98.0.{i}" for i in range(100, 200)]
 
@@ -216,7 +216,7 @@ class Flood(unittest.TestCase):
             cluster.network.ports[2].run(f"ip addr add {source}/24 dev sl-e2")
         program = [*cluster.network.ports[2].enter(), sys.executable, "-c", FLOOD, Network.address(0), f"{FABRIC_PORT},{CONTROL_PORT}",
                    ",".join(sources), "900"]
-        flood = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # its addresses go before it
+        flood = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # its addresses must exist first
         self.addCleanup(flood.stdout.close)
         self.addCleanup(flood.wait)
         self.addCleanup(flood.kill)
@@ -224,9 +224,9 @@ class Flood(unittest.TestCase):
         return flood
 
     def among(self, sources):
-        with Cluster(3, settings=["--fabric-stall", "10min"]) as cluster:  # no reason to wait for strangers
+        with Cluster(3, settings=["--fabric-stall", "10min"]) as cluster:  # unauthenticated connections must not delay it
             a, b, c = cluster.nodes
-            c.stop()  # its place in the network is the flood's
+            c.stop()  # the flood uses its place in the network
             b.stop()
             value = os.urandom(3 << 20)
             a.ctl("put", "before", "-", stdin=value)
@@ -234,10 +234,10 @@ class Flood(unittest.TestCase):
             begin = time.monotonic()
             b.start()
             wait_alive(b, "a")
-            wait_until(lambda: b.ctl("get", "before", "-", check=False).stdout == value, 10, "a value comes to b")
+            wait_until(lambda: b.ctl("get", "before", "-", check=False).stdout == value, 10, "a value arrives at b")
             for i in range(20):  # the link stays
                 a.ctl("put", f"k{i}", "-", stdin=value[i:])
-                wait_until(lambda: b.ctl("get", f"k{i}", "-", check=False).stdout == value[i:], 10, f"k{i} comes to b")
+                wait_until(lambda: b.ctl("get", f"k{i}", "-", check=False).stdout == value[i:], 10, f"k{i} arrives at b")
             rows = {row["name"]: row for row in json.loads(b.ctl("nodes", "--json").stdout)["nodes"]}
             self.assertEqual(rows["a"]["state"], "alive")
             self.assertIsNone(flood.poll())

@@ -1,5 +1,6 @@
-/* tests/cluster/transfer_test.c - the tcp fabric between two network namespaces: what arrives, and
- * what happens when the peer or the network goes away. Needs root, ip(8) and veth; else skipped. */
+/* tests/cluster/transfer_test.c - the tcp fabric between two network namespaces: correct
+ * transfers, and the failure of the peer or the network. Needs root, ip(8) and veth; else
+ * skipped. */
 #include "tests/support/fabric_remote.h"
 #include "tests/support/netns.h"
 
@@ -18,7 +19,7 @@ static struct fabric_end end;
 static struct remote_options theirs;
 static struct sl_fabric_options ours;
 
-/* stall: a second where the test is about peers that die, else long: this machine may be busy. */
+/* stall: a second in tests of peers that die, otherwise long: this machine may be busy. */
 static void join(uint64_t stall_ns)
 {
     struct sl_error why = {0};
@@ -54,7 +55,7 @@ static bool is_set(unsigned char with)
     return end.bytes[0] == with && memcmp(end.bytes, end.bytes + 1, MEMORY - 1) == 0;
 }
 
-/* Reads all until it works: the link may still be on its way back. */
+/* Reads all until it works: the link may not be up again yet. */
 static void read_again(uint32_t key, uint64_t cookie)
 {
     const struct end_done *done = NULL;
@@ -148,7 +149,7 @@ static void goes_and_comes(void (*go)(void), void (*come)(void), const char *wha
     uint64_t start_ns = sl_clock_monotonic_ns();
     REMOTE_UNTIL(&remote, &end, end.done_count == before + 4);
     double took_s = (double)(sl_clock_monotonic_ns() - start_ns) / 1e9;
-    /* What was in the sockets may have been enough for some; the deadline ended none. */
+    /* Bytes in the sockets may have been enough for some; the deadline ended none. */
     ck_assert_int_ne(end_done_of(&end, 3)->code, SL_OK);
     ck_assert_int_ne(end_done_of(&end, 3)->code, SL_ERR_TIMEOUT);
     REMOTE_UNTIL(&remote, &end, end.downs > downs);
@@ -193,7 +194,7 @@ START_TEST(a_partition_is_an_error_and_heals)
     }
 END_TEST
 
-/* The peer dies while nobody can say so: our connections are half open. */
+/* The peer dies without any notification: our connections are half open. */
 START_TEST(a_half_open_connection_is_noticed)
     {
         join(SL_NS_PER_S);
@@ -201,7 +202,7 @@ START_TEST(a_half_open_connection_is_noticed)
         read_again(key, 1000);
         cut();
         remote_stop(&remote);
-        mend(); /* its namespace went with it: nothing answers, not even with a reset */
+        mend(); /* its namespace is gone: nothing answers, not even with a reset */
         uint32_t before = end.done_count;
         ck_assert_int_eq(end_post(&end, key, 0, MEMORY, 1, soon()), SL_OK);
         REMOTE_UNTIL(&remote, &end, end.done_count == before + 1);
@@ -210,8 +211,8 @@ START_TEST(a_half_open_connection_is_noticed)
     }
 END_TEST
 
-/* netem where the kernel has it; else a token bucket that is too small, which delays and drops too.
- */
+/* netem where the kernel has it; else a token bucket that is too small, which also delays and
+ * drops. */
 START_TEST(delay_and_loss_change_nothing_but_the_time)
     {
         join(60 * SL_NS_PER_S);
@@ -231,10 +232,10 @@ START_TEST(delay_and_loss_change_nothing_but_the_time)
     }
 END_TEST
 
-/* A reader that is stopped past the end of its grant and goes on later. */
+/* A reader that is stopped past the end of its grant and continues later. */
 START_TEST(a_late_read_gets_nothing_new)
     {
-        join(2 * SL_NS_PER_S); /* so long a reader that takes nothing holds the grant */
+        join(2 * SL_NS_PER_S); /* a reader that takes nothing holds the grant this long */
         remote_set(&remote, &end, 0x22);
         memset(end.bytes, 0x22, MEMORY);
         uint32_t grant = remote_move_ours(&remote, &end, 40, MEMORY);

@@ -1,4 +1,4 @@
-"""Hand-overs by the engine's own keys, without receipts or tickets: the nodes tell each other. One node and two."""
+"""Hand-overs by the engine's own keys, without receipts or tickets: the nodes notify each other. One node and two."""
 
 import os
 import signal
@@ -107,7 +107,7 @@ class Words(Case):
 
     def test_what_decode_offered_is_pushed(self):
         for side, node in ((self.decode, "a"), (self.beside, None)):
-            def is_pushed(side=side, node=node):  # what is offered may come to prefill's node too late
+            def is_pushed(side=side, node=node):  # the offer may reach prefill's node too late
                 pushed = counter(self.a, "coordinator", "handovers_pushed")
                 self.pair(sluice.HANDOVER_DIRECT, side, node, True)
                 return counter(self.a, "coordinator", "handovers_pushed") == pushed + 1
@@ -121,7 +121,7 @@ class Words(Case):
 
         before = there()
         self.pair(sluice.HANDOVER_BY_STORAGE, self.beside, None, False, partial=True)
-        wait_until(lambda: there() == before + 2, 10, "the incomplete block is gone, the others are there")
+        wait_until(lambda: there() == before + 2, 10, "the incomplete block is removed, the others exist")
         time.sleep(1)
         self.assertEqual(there(), before + 2)
         self.assertRaises(sluice.InvalidError, self.prefill.engine.store, hashes=self.keys(1), blocks=[0], partial=True)
@@ -171,7 +171,7 @@ class Words(Case):
 
 
 class Killed(Case):
-    """Apart: what is left of hand-overs whose actors were killed ends by its time, which nobody waits for here."""
+    """In a class of its own: leftovers of hand-overs whose actors were killed end at their deadline, for which no test waits here."""
 
     def killed(self, node, actor, mode):
         """SIGKILL in the middle of many hand-overs: each is whole or fails by its deadline, and afterwards all are whole."""
@@ -185,7 +185,7 @@ class Killed(Case):
                                                           timeout=6.0 * PATIENCE), i))
             if i == 8:
                 os.kill(pid, signal.SIGKILL)
-        for _, send, _ in ops:  # who waits for an op sees to all of its client's: both sides have a client of their own
+        for _, send, _ in ops:  # a client that waits for an op also processes its other ops: both sides have a client of their own
             try:
                 send.wait()
             except sluice.SluiceError:

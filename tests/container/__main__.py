@@ -1,15 +1,15 @@
-"""What deploy/container ships: the chart rendered by Go's templates with sprig, as Helm does; its manifests and the plain ones held
-against Kubernetes' schemas, the Compose file against its own; and the image built by buildah on a bare Debian 12, and run in namespaces
-as the DaemonSet says.
+"""Tests deploy/container: renders the chart with Go's templates and sprig, as Helm does; checks its manifests and the plain ones against
+Kubernetes' schemas, and the Compose file against its own; builds the image with buildah on a bare Debian 12, and runs it in namespaces as
+the DaemonSet says.
 
     deploy/test --containers [--write] [--no-image] [--debs DIRECTORY] [--keep]
 
-    --write            makes deploy/container/kubernetes/{configmap,daemonset,networkpolicy,podmonitor}.yaml anew, of the chart, and ends
-    --no-image         manifests alone: seconds, after the first time
+    --write            makes deploy/container/kubernetes/{configmap,daemonset,networkpolicy,podmonitor}.yaml again from the chart, and exits
+    --no-image         only manifests: seconds, after the first time
     --debs DIRECTORY   packages for the image; else those of build/package, which are made when there are none
     --keep             leaves build/container-test
 
-The image takes two minutes, root, mmdebstrap and buildah. Exit codes: 0, 1 (something failed), 77 (all was skipped: it says why).
+The image takes two minutes, root, mmdebstrap and buildah. Exit codes: 0, 1 (something failed), 77 (all was skipped, with the reason).
 """
 
 import argparse
@@ -38,11 +38,11 @@ SHIPPED = os.path.join(ROOT, "deploy", "container")
 CHART = os.path.join(SHIPPED, "helm", "sluice")
 PLAIN = os.path.join(SHIPPED, "kubernetes")
 BUILD = os.path.join(ROOT, "build", "container-test")
-TOOLS = os.path.join(ROOT, "build", "container-tools")  # stays
+TOOLS = os.path.join(ROOT, "build", "container-tools")  # kept between runs
 WHEELS = os.path.join(HERE, "requirements.txt")
-COMPOSE_SCHEMA = os.path.join(HERE, "compose_schema.txt")  # for its schema alone: what it depends on is not installed
+COMPOSE_SCHEMA = os.path.join(HERE, "compose_schema.txt")  # only for its schema: its requirements are not installed
 VERSIONS = ("1.25", "1.31", "1.37")  # the oldest that Chart.yaml names, and later ones
-# What the plain manifests are made with.
+# Values of the plain manifests.
 PLAIN_VALUES = {"disk": {"sizeGiB": 256}, "metrics": {"port": 9400}, "podMonitor": {"enabled": True}}
 EVERYTHING = {
     "image": {"tag": "1.2.3", "digest": "sha256:" + "0" * 64}, "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,
@@ -73,7 +73,7 @@ def ran(*words, **more):
 
 
 def text_of(path):
-    """None: there is none."""
+    """None if it does not exist."""
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8") as file:
@@ -82,7 +82,7 @@ def text_of(path):
 
 @functools.cache
 def renderer():
-    """The program; skips where it cannot be built."""
+    """Builds the program; skips where that fails."""
     source = "/usr/share/gocode/src/"
     if shutil.which("go") is None or not all(os.path.isdir(source + name) for name in ("github.com/Masterminds/sprig", "sigs.k8s.io/yaml")):
         raise unittest.SkipTest("no go with sprig and sigs.k8s.io/yaml: deploy/install --containers brings them")
@@ -114,7 +114,7 @@ def python():
 
 
 def asked(program, given):
-    """What a Python program answers, as JSON, where the validators are."""
+    """Runs a Python program where the validators are installed, and returns its answer from JSON."""
     done = subprocess.run([python(), "-c", program], input=json.dumps(given), stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -124,7 +124,7 @@ def documents(text):
 
 
 def rendered(values=None, *more):
-    """The chart's manifests as text; values are JSON, which is YAML, too."""
+    """The chart's manifests as text; values are JSON, which is also YAML."""
     path = os.path.join(BUILD, "values.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(values or {}, file)
@@ -141,7 +141,7 @@ def pod_of(values=None):
 
 
 def schema_faults(version, ones):
-    """Of manifests that Kubernetes knows; of others nothing is known here."""
+    """Errors by the schemas of Kubernetes; other kinds of manifests are not checked."""
     return asked("""
 import json, sys, kubernetes_validate as validate
 version, ones = json.load(sys.stdin)
@@ -174,7 +174,7 @@ def plain_text(name):
 
 
 def plain_made():
-    """{file: text} of the manifests that are made of the chart."""
+    """{file: text} of the manifests that are made from the chart."""
     made = {}
     for part in rendered(PLAIN_VALUES).split("---\n# Source: sluice/templates/")[1:]:
         name, text = part.split("\n", 1)
@@ -222,7 +222,7 @@ class Chart(unittest.TestCase):
                 self.assertNotIn("runAsUser", rights)
             for container in pod["initContainers"]:
                 self.assertEqual(container["securityContext"]["capabilities"], {"drop": ["ALL"], "add": ["CHOWN", "FOWNER"]})
-        # The profiles of runtimes forbid io_uring, which disks and connections to other nodes want.
+        # The default profiles of runtimes forbid io_uring, which disks and connections to other nodes need.
         for values, profile in (({}, "RuntimeDefault"), (PLAIN_VALUES, "Unconfined"), ({"cluster": {"enabled": True, "peers": "b@h:1"}}, "Unconfined")):
             self.assertEqual(pod_of(values)["securityContext"]["seccompProfile"], {"type": profile})
         self.assertNotIn("initContainers", pod_of({"prepareDirectories": False}))
@@ -258,7 +258,7 @@ class Chart(unittest.TestCase):
             config = dict(line.split(" = ") for line in ones["ConfigMap"]["data"]["sluice.conf"].strip().splitlines())
             pod = ones["DaemonSet"]["spec"]["template"]["spec"]
             limits = pod["containers"][0]["resources"]
-            self.assertIn("hostPath", next(volume for volume in pod["volumes"] if volume["name"] == "shm"))  # engines mount it, too
+            self.assertIn("hostPath", next(volume for volume in pod["volumes"] if volume["name"] == "shm"))  # engines mount it as well
             self.assertGreaterEqual(mib(limits["limits"]["memory"]), mib(config["memory"]) + mib(config["index_memory"]) + 128 + 256)
             self.assertGreaterEqual(mib(limits["limits"]["memory"]),  # runtime/base/sl_limits.c
                                     mib(config["memory"]) + mib(config["index_memory"]) + 256 + 64 * int(config["ranks"]))
@@ -281,7 +281,7 @@ class Chart(unittest.TestCase):
         environment = {one["name"]: one for one in pod_of(EVERYTHING)["containers"][0]["env"]}
         self.assertEqual(environment["SLUICE_NODE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName")
         self.assertEqual(environment["SLUICE_CLUSTER_LISTEN"]["value"], "$(POD_IP):7411")
-        self.assertLess(list(environment).index("POD_IP"), list(environment).index("SLUICE_CLUSTER_LISTEN"))  # else it stays a text
+        self.assertLess(list(environment).index("POD_IP"), list(environment).index("SLUICE_CLUSTER_LISTEN"))  # otherwise it would not be expanded
         with self.assertRaisesRegex(AssertionError, "cluster.directoryUrl, cluster.directoryUrlSecret or cluster.peers"):
             rendered({"cluster": {"enabled": True}})
 
@@ -457,14 +457,14 @@ class Image(unittest.TestCase):
         return pods.Machine(folder, self.root, dict(variable.split("=", 1) for variable in self.config["Env"]))
 
     def prepared(self, machine, pod):
-        """What the init container does."""
+        """Does what the init container does."""
         (container,) = pod["initContainers"]
         rights = container["securityContext"]
         ran(*machine.words(machine.mounts(pod, container, None), container["command"], {},
                            pods.as_user(rights["runAsUser"], rights["capabilities"]["add"])))
 
     def started(self, machine, values):
-        """A pod of the chart, whose node is ready; and its manifest."""
+        """Starts a pod of the chart and waits until its node is ready; returns it and its manifest."""
         ones = manifests(values)
         pod = ones["DaemonSet"]["spec"]["template"]["spec"]
         config = os.path.join(machine.folder, "config")
@@ -479,7 +479,7 @@ class Image(unittest.TestCase):
         return container, pod["containers"][0], pod
 
     def from_engine(self, machine, *command, stdin=None):
-        """sluicectl in a container that has what vllm.yaml gives an engine."""
+        """Runs sluicectl in a container with what vllm.yaml gives an engine."""
         pod = documents(plain_text("vllm.yaml"))[0]["spec"]["template"]["spec"]
         container = pod["containers"][0]
         environment = {one["name"]: one["value"] for one in container["env"] if one["name"] != "HOME"}
@@ -493,7 +493,7 @@ class Image(unittest.TestCase):
         used = sum(os.lstat(os.path.join(at, name)).st_blocks * 512 for at, _, names in os.walk(self.root) for name in names)
         print(f"the image: {used / MiB:.0f} MiB")
         self.assertLess(used, 256 * MiB)
-        self.assertRegex(self.config["User"], r"^[1-9][0-9]*:[1-9][0-9]*$")  # a number: runAsNonRoot cannot judge a name
+        self.assertRegex(self.config["User"], r"^[1-9][0-9]*:[1-9][0-9]*$")  # a number: runAsNonRoot cannot check a name
         self.assertEqual(ran("find", self.root, "-xdev", "-type", "f", "-perm", "/6000"), "")
 
     def test_a_pod_serves_an_engine_in_another_container(self):
@@ -506,7 +506,7 @@ class Image(unittest.TestCase):
         self.assertIsNone(container.probe(manifest["readinessProbe"]))
         figures = ran("nsenter", f"--target={container.first()}", "--net", sys.executable, "-c", SCRAPE)
         self.assertIn("\nsluice_memory_", figures)
-        self.assertNotEqual(container.exec("touch", "/usr/bin/other").returncode, 0)  # a file system to read
+        self.assertNotEqual(container.exec("touch", "/usr/bin/other").returncode, 0)  # a read-only file system
 
     def test_a_pod_that_is_replaced_keeps_what_it_had(self):
         machine = self.machine()
@@ -551,9 +551,9 @@ class Image(unittest.TestCase):
 
 def main():
     parser = argparse.ArgumentParser(prog="deploy/test --containers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="make the plain manifests anew, and end")
+    parser.add_argument("--write", action="store_true", help="make the plain manifests again, and exit")
     parser.add_argument("--no-image", dest="image", action="store_false", help="manifests alone")
-    parser.add_argument("--debs", help="packages that are there")
+    parser.add_argument("--debs", help="existing packages")
     parser.add_argument("--keep", action="store_true", help="leave build/container-test")
     _, rest = parser.parse_known_args(namespace=options)
     sys.argv[1:] = rest

@@ -1,4 +1,5 @@
-"""Containers as a kubelet would make them of a pod's manifest, by namespaces and chroot: for machines that can pull and boot nothing."""
+"""Makes the containers of a pod's manifest as a kubelet would, with namespaces and chroot: for machines that can neither pull images nor
+run a kubelet."""
 
 import os
 import signal
@@ -38,7 +39,7 @@ def as_user(uid, capabilities=()):
 
 
 class Machine:
-    """Directories that pods of it have from it, at paths of their own below one folder."""
+    """Directories of a machine that its pods mount, at paths of their own below one folder."""
 
     def __init__(self, folder, root, image_environment):
         self.folder, self.root, self.image_environment = folder, root, image_environment
@@ -47,7 +48,7 @@ class Machine:
         return self.folder + host_path
 
     def mounts(self, pod, container, config):
-        """Words of BEGIN for the volumes of a container; what the machine has not is made as kubelet does: of root, 0755."""
+        """Words of BEGIN for the volumes of a container; missing directories are made as kubelet does: owned by root, 0755."""
         volumes = {volume["name"]: volume for volume in pod["volumes"]}
         words = []
         for mount in container.get("volumeMounts", []):
@@ -73,7 +74,7 @@ class Machine:
 
 
 class Container:
-    """One that runs. Use as a context manager."""
+    """A running container. Use as a context manager."""
 
     def __init__(self, machine, pod, container, config, entrypoint):
         self.uid = pod["securityContext"]["runAsUser"]
@@ -84,7 +85,7 @@ class Container:
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def first(self):
-        """Its process 1, as the machine knows it."""
+        """The machine's process id of its process 1."""
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="utf-8") as line:
             return int((line.read().split() or ["0"])[0])
 
@@ -96,7 +97,7 @@ class Container:
                               input=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
 
     def probe(self, probe):
-        """Waits as kubelet does until the probe succeeds; its last answer when it does not."""
+        """Repeats the probe as kubelet does until it succeeds; returns its last answer if it never does."""
         for _ in range(probe.get("failureThreshold", 3)):
             done = self.exec(*probe["exec"]["command"])
             if done.returncode == 0:
@@ -107,7 +108,7 @@ class Container:
         return done.stdout.decode(errors="replace")
 
     def end(self, seconds):
-        """SIGTERM to its first process, and the exit code; None: it did not end in that time."""
+        """Sends SIGTERM to its first process and returns the exit code; None: it did not end in that time."""
         os.kill(self.first(), signal.SIGTERM)
         try:
             return self.process.wait(timeout=seconds)
@@ -119,6 +120,6 @@ class Container:
 
     def __exit__(self, *_):
         if self.process.poll() is None:
-            self.process.kill()  # all of it ends with unshare
+            self.process.kill()  # all of its processes end with unshare
             self.process.wait()
         self.process.stdout.close()

@@ -1,5 +1,5 @@
-# The site builds: every link leads somewhere, every page is in a section, and the reference knows every program and call. It depends on
-# the documents, and on what programs print of themselves, most of which a few files hold.
+# The site builds: every link is valid, every page is in a section, and the reference lists every program and call. It depends on the
+# documents, and on the help texts of programs, most of which are in a few files.
 if(Python3_FOUND AND NOT SL_FUZZ AND NOT SL_SANITIZE)
     set(documents "")
     foreach(folder actors client cuda deploy docs ipc runtime tests)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""ARCHITECTURE.md says how to add things. Each patch beside this file adds one of them, with its test: it changes at most three files
-that are there, applies alone and with all others, keeps the rules of tests/structure and the layout, builds without a warning, and its test
-passes.
+"""Tests the patches for "How to add" in ARCHITECTURE.md. Each patch in this folder adds one thing with its test: it changes at most three
+existing files, applies by itself and with all others, keeps the rules of tests/structure and the layout, builds without a warning, and its
+test passes.
 
     tests/examples/examples_test.py             checks all of this, in a copy of the tree
-    tests/examples/examples_test.py --refresh   carries the patches over to the last commit (a three-way merge), and writes them anew
+    tests/examples/examples_test.py --refresh   rewrites the patches for the last commit, by a three-way merge
 
-Before its first diff a patch says what it adds, and has a line "Builds:" with targets and one "Tests:" with names of ctest."""
+The text before a patch's first diff describes it, and has a line "Builds:" with targets and one "Tests:" with names of ctest."""
 
 import argparse
 import glob
@@ -21,7 +21,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 FILES_MAX = 3
-DIFF = ("diff", "--cached", "--binary", "--full-index", "-U1")  # little context: what changes nearby does not matter
+DIFF = ("diff", "--cached", "--binary", "--full-index", "-U1")  # little context: changes nearby do not matter
 STARTED = time.monotonic()
 
 
@@ -44,7 +44,7 @@ class Patch:
         return found[1].split()
 
     def files(self, fresh):
-        """Those that it adds, or those that were there before."""
+        """Files that it adds, or files that existed before."""
         return [diff.split(" ", 1)[0][2:] for diff in self.diffs if ("\nnew file mode " in diff.split("\n@@", 1)[0]) == fresh]
 
 
@@ -91,18 +91,18 @@ def check(options, place):
         changed = patch.files(fresh=False)
         say(f"{patch.name} changes {', '.join(changed)}")
         if len(changed) > FILES_MAX:
-            raise Failed(f"{patch.name} changes {len(changed)} files that are there, {FILES_MAX} at most")
+            raise Failed(f"{patch.name} changes {len(changed)} existing files, {FILES_MAX} at most")
     tree_copied(tree)
     for patch in found:
         applied(patch, tree, "--check")
     for patch in found:
         applied(patch, tree)
-    say(f"{len(found)} patches apply, alone and together")
+    say(f"{len(found)} patches apply, one by one and together")
     run([sys.executable, "tests/structure", "--without", "budgets"], tree, "rules")
     sources = [path for patch in found for path in patch.files(True) + patch.files(False) if path.endswith((".c", ".h"))]
     if shutil.which("clang-format"):
         run(["clang-format", "--dry-run", "-Werror", *sources], tree, "layout")
-    # Paths in a cache of objects are relative to the copy, so that the next copy finds them again.
+    # Paths in the compiler cache are relative to the copy, so that the next copy hits.
     cache = {"CCACHE_BASEDIR": place, "CCACHE_NOHASHDIR": "1"}
     launcher = options.launcher or shutil.which("ccache") or ""
     run(["cmake", "-S", tree, "-B", build, "-G", "Ninja", "-DSL_WERROR=ON", "-DSL_HEADER_CHECK=OFF", f"-DCMAKE_C_COMPILER={options.compiler}",

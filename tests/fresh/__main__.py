@@ -1,10 +1,9 @@
-"""The commands of README and of the pages in docs/, in order, in a bare Debian 12 that has nothing but git: what a new user does.
+"""Runs the commands of README and of the pages in docs/, in order, in a bare Debian 12 that has nothing but git, as a new user would.
 
     deploy/test --fresh [--keep] [--list]       needs root; installs mmdebstrap; some ten minutes
 
-Commands are the indented lines. A section of SECTIONS_LEFT_OUT is not run. Neither are commands in a fence (```sh), which has the reason in a
-comment above it.
-Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
+Commands are the indented lines, except sections of SECTIONS_LEFT_OUT. Commands in a fence (```sh) are not run either; a comment above the
+fence gives the reason. Exit codes: 0, 1 (a command failed), 77 (this machine cannot).
 """
 
 import argparse
@@ -24,23 +23,23 @@ import bare_debian  # noqa: E402
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BUILD = os.path.join(ROOT, "build", "fresh")
 SKIPPED = 77
-# Programs at the beginning of a line's second part: it is a command, not the words that explain the first.
+# Programs at the beginning of a line's second part: it is a command, not an explanation of the first.
 PROGRAMS = ("sluicectl", "sluice-node")
-PAGES = ("start", "concepts", "guides", "operate", "performance")  # folders of docs/, in the order in which they are read
+PAGES = ("start", "concepts", "guides", "operate", "performance")  # folders of docs/, in reading order
 NOT_RUN = "<!-- not run here: "
 SECTIONS_LEFT_OUT = {"README.md: Install": "deploy/test --package runs them in a Debian 12 of its own"}
-# What a user puts in the place of these words.
+# A user replaces these words.
 WORDS = (("TRACE.jsonl", "/tmp/trace.jsonl"), ("KEY", "greeting"), ("cd MODEL", "cd client/python"),
          ("--request ID", "--request $(sluicectl trace --last 1 | grep -om1 '[0-9a-f]\\{16\\}')"))
-# Run until the next section begins, as a user would in another terminal: with what shows that it is ready.
+# Run until the next section begins, as a user would in another terminal: with a check that it is ready.
 DAEMONS = (
     (r"^mooncake_master\b", "curl -sf http://localhost:9003/health"),
     (r"^mooncake_client\b", "curl -sf http://localhost:9003/get_all_segments | grep -q ."),
 )
-# What is shown in a terminal: with the keys that end it.
+# Commands that take over the terminal: with the keys that end them.
 TYPED = ((r"^sluicectl top\b", "q"),)
 BEFORE = ((r"^deploy/demo --trace", "build/release/bin/sluicectl workload --requests 400 >/tmp/trace.jsonl"),)
-CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # they answer no by 1
+CODES = ((r"^sluicectl (explain|doctor)\b", "0 1"),)  # 1 means no
 READY_SECONDS = 60
 LIMIT_SECONDS = 3600
 
@@ -79,7 +78,7 @@ def of_table(table, command):
 
 
 def script_of(commands):
-    """A bash script that runs all of them in one shell and tells of each: its number, exit code and seconds."""
+    """A bash script that runs all of them in one shell and reports each: its number, exit code and seconds."""
     lines = ["cd /root/sluice", "daemons=()", "end_daemons() { for pid in ${daemons[@]+\"${daemons[@]}\"}; do kill $pid; wait $pid; done; daemons=(); }"]
     section_now = ""
     for number, (section, command) in enumerate(commands):
@@ -87,7 +86,7 @@ def script_of(commands):
             command = command.replace(word, mine)
         if section != section_now:
             lines.append("end_daemons >/dev/null 2>&1")
-            if section.partition(":")[0] != section_now.partition(":")[0]:  # a page begins without a node
+            if section.partition(":")[0] != section_now.partition(":")[0]:  # each page begins without a node
                 lines.append("sluice-node stop >/dev/null 2>&1")
             section_now = section
         if section in SECTIONS_LEFT_OUT:
@@ -108,14 +107,14 @@ def script_of(commands):
 
 
 def root_make(place):
-    """A Debian 12 with its essential packages, git, and curl, which pages show and users have."""
+    """Makes a Debian 12 with its essential packages, git, and curl, which pages show and users have."""
     environment = bare_debian.make(place, ("git", "ca-certificates", "curl"))
     subprocess.run(["git", "clone", "--quiet", ROOT, os.path.join(place, "root", "sluice")], check=True)
     return environment
 
 
 class Tally:
-    """Tells of each command when it has ended, in the order of the pages, and on a terminal of the one that runs."""
+    """Prints each command when it has ended, in the order of the pages; on a terminal also the running one."""
 
     def __init__(self, commands):
         self.commands, self.next = commands, 0
@@ -134,7 +133,7 @@ class Tally:
             self.output.append(text)
 
     def missed(self, until):
-        """Those before this one had no turn."""
+        """Commands before this one did not run."""
         while self.next < until:
             reason = SECTIONS_LEFT_OUT.get(self.commands[self.next][0])
             if reason:

@@ -1,5 +1,5 @@
-"""A real model through Sluice: the same tokens, to the last bit of the logits, with the cache off, on, after a restart of
-the node from disk, and with prefill and decode in different processes. And other tokens when a byte is wrong."""
+"""A real model through Sluice: the same tokens, to the last bit of the logits, with the cache off, on, after a restart of the node
+from disk, and with prefill and decode in different processes. A wrong byte gives other tokens."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from node_support import PATIENCE, Node, fabric_alone, main, wait_pools  # noqa:
 
 PROMPT = [int(token) for token in np.random.default_rng(7).integers(0, tiny_model.VOCABULARY, 75)]
 COUNT = 40
-np.seterr(over="ignore", invalid="ignore")  # of a wrong exponent
+np.seterr(over="ignore", invalid="ignore")  # by a wrong exponent
 WHOLE = (len(PROMPT) - 1) // tiny_model.BLOCK_TOKENS
 PATIENT = {"op_timeout": f"{10 * PATIENCE}s"}
 
@@ -32,7 +32,7 @@ def reference(prompt=PROMPT, count=COUNT):
 
 
 def flip(cache, block, name):
-    """The uppermost bit of the exponent of one number in a piece."""
+    """Flips the highest bit of the exponent of one number in a piece."""
     piece = next(piece for called, piece in cache.pieces(block) if called == name)
     piece[7] ^= 0x40
 
@@ -56,9 +56,9 @@ class Served(unittest.TestCase):
         self.assertTrue(self.same_logits(run, right))
 
     def test_the_model_is_worth_the_test(self):
-        self.assertGreater(len(set(self.right.tokens)), 10)  # not one token for ever
+        self.assertGreater(len(set(self.right.tokens)), 10)  # not the same token all the time
         other = reference([PROMPT[0] ^ 1] + PROMPT[1:])
-        self.assertNotEqual(other.tokens, self.right.tokens)  # what is far away matters
+        self.assertNotEqual(other.tokens, self.right.tokens)  # distant tokens matter
 
     def test_on_and_a_second_time(self):
         with Node(ranks=tiny_model.WORLD, memory="64MiB") as node:
@@ -70,7 +70,7 @@ class Served(unittest.TestCase):
             self.assertEqual(warm.loaded, WHOLE * tiny_model.BLOCK_TOKENS)
             self.assertEqual(warm.computed, len(PROMPT) - warm.loaded)
             self.assert_same(warm)
-            # The next turn of the conversation: what was generated is known too.
+            # The next turn of the conversation: the generated tokens are known as well.
             turn = PROMPT + self.right.tokens + [5, 6, 7]
             longer = engine.generate(turn, COUNT)
             self.assertGreaterEqual(longer.loaded, len(PROMPT) + COUNT - tiny_model.BLOCK_TOKENS)
@@ -106,12 +106,12 @@ class Served(unittest.TestCase):
                 run = engine.generate(PROMPT, COUNT, damage=lambda cache, blocks: flip(cache, blocks[place], name))
                 self.assertGreater(run.loaded, 0)
                 self.assertFalse(self.same_logits(run, self.right), name)
-                if not name.endswith("key"):  # one token of 75 that is never looked at may be without consequence
+                if not name.endswith("key"):  # one token of 75 that is never attended to may have no effect
                     self.assertNotEqual(run.tokens, self.right.tokens, name)
 
 
 class Child:
-    """Prefill or decode: this file as a process of its own, spoken to in lines of JSON."""
+    """Prefill or decode: this file as a process of its own, controlled by lines of JSON."""
 
     def __init__(self, role, node, number, mode, **more):
         task = {"role": role, "instance": node.instance, "directory": node.directory, "shm": node.shm, "id": number,

@@ -1,8 +1,8 @@
-"""A small randomly initialised hybrid transformer whose whole cache lies in registered pools, and an engine that serves it.
+"""A small randomly initialised hybrid transformer whose whole cache is in registered pools, and an engine that serves it.
 
-Every layer has attention (with a paged KV cache) beside a recurrent state, both split by heads over two ranks. One token
-is computed after the other, so that a token costs the same operations on the same numbers whether the tokens before it
-were computed here or loaded: logits are equal to the last bit, not nearly."""
+Every layer has attention (with a paged KV cache) and a recurrent state, both split by heads over two ranks. Tokens are
+computed one after the other, so that a token takes the same operations on the same numbers whether the tokens before it
+were computed here or loaded: logits are bit-identical, not only close."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Weights:
 
         inner = HEADS * HEAD
         self.embedding = random.standard_normal((VOCABULARY, WIDTH)).astype(np.float32)
-        self.place = random.standard_normal((BLOCKS * BLOCK_TOKENS, WIDTH)).astype(np.float32)  # else it soon goes round
+        self.place = random.standard_normal((BLOCKS * BLOCK_TOKENS, WIDTH)).astype(np.float32)  # without it, output soon repeats
         self.output = matrix(WIDTH, VOCABULARY)
         # [layer][rank]
         self.query, self.key, self.value, self.drive = (
@@ -68,7 +68,7 @@ class Cache:
             self.state.append(np.frombuffer(state, np.float32).reshape(LAYERS, BLOCKS, STATE))
 
     def poison(self, blocks):
-        """What a former user left, or nobody wrote: not a number."""
+        """Sets the bytes to NaN, as left by an earlier user or never written."""
         for rank in range(WORLD):
             for layer in range(LAYERS):
                 for rows in (self.key[rank][layer], self.value[rank][layer], self.state[rank][layer]):
@@ -105,7 +105,7 @@ class Model:
         return np.einsum("ht,thd->hd", scores / scores.sum(axis=1, keepdims=True), values).reshape(-1)
 
     def recur(self, layer, rank, row, position, blocks):
-        """The state after this token lies in this token's block: that of a whole block is the state at its end."""
+        """The state after this token is in this token's block: that of a whole block is the state at its end."""
         rows = self.cache.state[rank][layer]
         before = rows[blocks[(position - 1) // BLOCK_TOKENS]] if position > 0 else np.zeros(STATE, np.float32)
         decay = self.weights.decay
@@ -123,13 +123,13 @@ class Model:
             mixed = [np.concatenate([self.attend(layer, rank, row, position, blocks),
                                      self.recur(layer, rank, row, position, blocks)]) @ weights.mix[layer][rank]
                      for rank in range(WORLD)]
-            hidden = hidden + mixed[0] + mixed[1]  # what ranks would reduce
+            hidden = hidden + mixed[0] + mixed[1]  # the sum that ranks would reduce
             hidden = hidden + np.maximum(normed(hidden) @ weights.up[layer], 0) @ weights.down[layer]
         return normed(hidden) @ weights.output
 
 
 class Run:
-    """What one generation gave."""
+    """The results of one generation."""
 
     def __init__(self):
         self.tokens, self.logits = [], []
@@ -149,7 +149,7 @@ class Engine:
             memories = [[self.engine.memory(rank, pool.name) for pool in POOLS] for rank in range(WORLD)]
         self.cache = Cache(memories)
         self.model = Model(weights, self.cache)
-        self.free = list(np.random.default_rng(3).permutation(BLOCKS))  # no order that helps
+        self.free = list(np.random.default_rng(3).permutation(BLOCKS))  # a random order
 
     def take(self, token_count):
         blocks = np.array([self.free.pop() for _ in range(-(-token_count // BLOCK_TOKENS))], np.uint32)
@@ -160,8 +160,8 @@ class Engine:
         self.free = list(blocks) + self.free
 
     def load(self, run, prompt, blocks):
-        """Starts to load what is known of the prompt, but for its last token, which has to be computed; what is loaded is
-        waited for layer by layer. Gives the op, or None."""
+        """Starts to load the known part of the prompt, except its last token, which has to be computed; loads are waited
+        for layer by layer. Returns the op, or None."""
         whole = (len(prompt) - 1) // BLOCK_TOKENS
         if self.engine is None or whole == 0:
             return None
@@ -170,7 +170,7 @@ class Engine:
         return op
 
     def generate(self, prompt, count, damage=None):
-        """Greedily, count tokens. damage(cache, blocks): called when the prefix is there."""
+        """Generates count tokens, greedily. damage(cache, blocks): called when the prefix is loaded."""
         run, blocks = Run(), self.take(len(prompt) + count)
         loading = self.load(run, prompt, blocks)
         if damage is not None:
@@ -191,12 +191,12 @@ class Engine:
             result = loading.wait()
             run.from_disk = result.from_disk
             loading.release()
-        self.store(tokens[:-1], blocks)  # the last one was never fed
+        self.store(tokens[:-1], blocks)  # the last one was never computed
         self.give(blocks)
         return run
 
     def go_on(self, run, tokens, position, until, blocks, layer_is_there=lambda layer: None):
-        """Feeds tokens from position on, and what comes out of the last."""
+        """Computes tokens from position on, and then generates."""
         while len(tokens) < until:
             logits = self.model.step(tokens[position], position, blocks, layer_is_there)
             position += 1

@@ -1,4 +1,4 @@
-# Promela models, whole and without each of their fences or rules; skipped where spin is not installed.
+# Promela models, complete and without each of their fences or rules; skipped where spin is not installed.
 find_package(Python3 COMPONENTS Interpreter)
 if(Python3_FOUND AND NOT SL_FUZZ AND NOT SL_SANITIZE)
     sl_by_content(launcher OF tests/models TOOLS "spin -V" "cc --version" "${Python3_EXECUTABLE} --version")

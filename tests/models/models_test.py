@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The models in this folder hold as they are, and fail without each of their fences.
 
-models_test.py [MODEL]: needs spin and a C compiler; exits 77 where there is none. A model that finds nothing wrong
-without a fence would prove nothing about it, so each variant must be found wrong."""
+models_test.py [MODEL]: needs spin and a C compiler; exits 77 without them. A model that finds no error without a fence would
+prove nothing about it, so each variant must fail."""
 
 import concurrent.futures
 import os
@@ -16,7 +16,7 @@ import time
 HERE = os.path.dirname(os.path.realpath(__file__))
 MEMORY_MIB = 1024
 DEPTH = 20000
-SECONDS_MAX = 2400  # each; an idle machine needs four for the largest, but builds and other suites go before it
+SECONDS_MAX = 2400  # each; the largest needs four on an idle machine, but builds and other suites have priority
 
 # Model: (variants that hold, variants that must fail).
 MODELS = {
@@ -48,7 +48,7 @@ def run(command, directory):
 
 
 def check(model, variant, holds, compiler):
-    """The first violation, None when there is none, and how many states were seen."""
+    """The first violation or None, and the number of states that were searched."""
     with tempfile.TemporaryDirectory(prefix="sl-model-") as directory:
         defines = [f"-D{word}" for word in variant.split()]
         run(["spin", *defines, "-a", os.path.join(HERE, model + ".pml")], directory)
@@ -57,7 +57,7 @@ def check(model, variant, holds, compiler):
         text = run(["./pan", f"-m{DEPTH}"], directory)
     states = re.search(r"(\d+) states, stored", text)
     errors = re.search(r"errors: (\d+)", text)
-    # A search that was cut short has shown nothing.
+    # A search that was cut short proves nothing.
     if states is None or errors is None or "max search depth too small" in text or "memory limit" in text or \
             "Search not completed" in text and errors.group(1) == "0":
         raise SystemExit(f"{model} {variant}: the search did not end:\n{text}")

@@ -1,12 +1,12 @@
-"""The Debian packages, built, looked at by lintian, and tried in a bare Debian 12: installed, started, seen at work,
-upgraded, removed and purged, in a chroot and then under a systemd of its own.
+"""Builds the Debian packages, runs lintian, and tests them in a bare Debian 12: installs, starts, uses,
+upgrades, removes and purges them, in a chroot and then under a systemd of its own.
 
     deploy/test --package [--debs DIRECTORY] [--again] [--keep]       needs root; installs mmdebstrap
-    --debs DIRECTORY   tries packages that are there instead of building them
+    --debs DIRECTORY   tests existing packages instead of building them
     --again            builds them twice, and compares the bytes
     --keep             leaves the root in build/package-test/root; the next run removes it
 
-Besides building it takes some two minutes. Exit codes: 0, 1 (something failed), 77 (this machine cannot).
+It takes about two minutes, without building. Exit codes: 0, 1 (something failed), 77 (this machine cannot).
 """
 
 import argparse
@@ -33,7 +33,7 @@ SKIPPED = 77
 
 def run(*words):
     done = subprocess.run(words, check=False, stdout=subprocess.DEVNULL)
-    if done.returncode != 0:  # it has said why
+    if done.returncode != 0:  # it has printed why
         sys.exit(f"tests/package: {' '.join(words)} ended with code {done.returncode}")
 
 
@@ -50,7 +50,7 @@ def one(directory, name):
 
 
 def newer_make(path, output):
-    """The same package with a newer version, and a default.conf that has changed."""
+    """The same package with a newer version, and a changed default.conf."""
     work = os.path.join(output, "work")
     run("dpkg-deb", "--raw-extract", path, work)
     control = os.path.join(work, "DEBIAN", "control")
@@ -70,7 +70,7 @@ def newer_make(path, output):
 
 
 def library_serves(debs):
-    """Whether a program is built with what libsluice-dev has, and runs with libsluice0. Its node is not there: code 3."""
+    """Whether a program builds with the files of libsluice-dev, and runs with libsluice0. It has no node: code 3."""
     place = os.path.join(BUILD, "library")
     for name in ("libsluice0", "libsluice-dev"):
         run("dpkg-deb", "--extract", one(debs, name), place)
@@ -102,13 +102,13 @@ def tried_plainly(place, environment, newer):
 
 
 def tried_booted(place):
-    """True where no systemd can be booted, too: it says so."""
+    """Also true, with a message, where systemd cannot be booted."""
     out, steps, setup = (os.path.join(BUILD, name) for name in ("out", "booted.sh", "setup"))
     os.makedirs(out)
     script_make(steps, "booted.sh")
     with open(setup, "w", encoding="utf-8") as file:
         file.write('#!/bin/sh -e\nmkdir "$1/dev/pts"\nmount -t devpts -o newinstance,ptmxmode=0666 none "$1/dev/pts"\n'
-                   'ln -s pts/ptmx "$1/dev/ptmx"\n')  # tmux wants terminals
+                   'ln -s pts/ptmx "$1/dev/ptmx"\n')  # tmux needs terminals
     os.chmod(setup, 0o755)
     code = subprocess.run([os.path.join(SUPPORT, "systemd_box"), place, out, setup, steps], timeout=900, check=False).returncode
     if code == SKIPPED:
@@ -127,7 +127,7 @@ def same_bytes(first, second):
 
 def main():
     parser = argparse.ArgumentParser(prog="deploy/test --package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--debs", help="packages that are there")
+    parser.add_argument("--debs", help="existing packages")
     parser.add_argument("--again", action="store_true", help="build them twice, and compare")
     parser.add_argument("--keep", action="store_true", help="leave the root")
     options = parser.parse_args()

@@ -32,7 +32,7 @@ owner_of_registrar() { # INSTANCE
     stat -c %U "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/registrar")"
 }
 program_of() { # INSTANCE ACTOR
-    # The unit's namespace of mounts has the place of this root, too.
+    # The unit's mount namespace also has the path of this root.
     readlink "/proc/$(cut -d' ' -f1 "/run/sluice/$1/pid/$2")/exe" | sed 's|^/tmp/sl-systemd[^/]*/root||'
 }
 settings() { # NAME
@@ -55,7 +55,7 @@ a_replay_is_seen
 expect "it logs where default.conf says" test -s /var/log/sluice/default/registrar.jsonl
 expect "values lie where default.conf says" test -d /var/lib/sluice/default
 
-# A node as the user of an engine.
+# A node run by the user of an engine.
 settings other
 mkdir -p /etc/systemd/system/sluice-node@other.service.d
 printf '[Service]\nUser=games\nGroup=games\n' >/etc/systemd/system/sluice-node@other.service.d/override.conf
@@ -67,7 +67,7 @@ expect "as root can" sluicectl status --instance other
 echo mine | sluicectl put its --instance other >/dev/null
 expect "and sluice cannot" refuses as sluice sluicectl status --instance other
 
-# What 0.2 had besides. dpkg removes the unit's file before the new package is configured.
+# Units that only 0.2 had. dpkg removes the unit's file before the new package is configured.
 for unit in gate swapper; do
     printf '[Service]\nExecStart=/bin/sleep inf\n[Install]\nWantedBy=multi-user.target\n' >/lib/systemd/system/sluice-$unit@.service
 done

@@ -1,4 +1,4 @@
-# What a new user does beside a node that runs: README's replay, and `sluicectl top` in a terminal meanwhile, as root.
+# Does what a new user does with a running node: README's replay, with `sluicectl top` in a terminal, as root.
 top_in() { # WORDS...: another tmux
     tmux -S /tmp/tmux -f /dev/null "$@"
 }

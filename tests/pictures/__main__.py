@@ -1,10 +1,10 @@
-"""The pictures in README: `sluicectl top` in a terminal, and the dashboard's figures, both of a real node while it serves a replay.
+"""Makes the pictures in README: `sluicectl top` in a terminal, and the dashboard's figures, both of a real node while it serves a replay.
 
     python3 tests/pictures [--trace FILE] [--memory SIZE] [--disk SIZE] [--seconds N]     some three minutes; needs tmux and prometheus
 
-The node's screen is what tmux shows of it, colours and all (deploy/monitoring/top.svg). The figures are those that a Prometheus with
-deploy/monitoring's configuration answers to the dashboard's own queries (deploy/monitoring/dashboard.svg); Grafana draws them its way.
-Without --trace the workload is `sluicectl workload`, so that anybody can repeat it.
+The node's screen is what tmux shows, with its colours (deploy/monitoring/top.svg). The figures are a Prometheus' answers, with
+deploy/monitoring's configuration, to the dashboard's own queries (deploy/monitoring/dashboard.svg); Grafana draws them differently.
+Without --trace the workload is `sluicectl workload`, so that every reader can repeat it.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from node_support import CTL, Node, free_port, wait_until  # noqa: E402
 SHIPPED = monitoring_test.SHIPPED
 STEP_S = 2
 RATE_INTERVAL = "10s"
-# Of the dashboard's panels at a glance: those that a node with one engine and one disk fills.
+# Panels of the dashboard that a node with one engine and one disk fills.
 TITLES = ("Hits of loads, and the ceiling", "Loads by tier", "Bytes", "Time of loads and stores", "Memory for values", "Age of what is evicted",
           "Disk traffic", "Processor time")
 REQUESTS_PER_S = 40
@@ -44,7 +44,7 @@ def series_of(port, query, begin, end):
 
 
 def legend(form, labels):
-    """As Grafana fills in legendFormat; the node's address is left out, as there is one node."""
+    """As Grafana fills in legendFormat; the node's address is left out, since there is one node."""
     for name, value in labels.items():
         form = form.replace("{{" + name + "}}", "" if name == "instance" else value)
     return " ".join(form.split())
@@ -63,7 +63,7 @@ def panels_of(port, begin, end):
 
 
 def trace_of(options, folder):
-    """The trace's path, and what its times are divided by to take about options.seconds."""
+    """The trace's path, and the divisor of its times that makes it take about options.seconds."""
     if options.trace:
         with open(options.trace, encoding="utf-8") as lines:
             last = [json.loads(line)["timestamp"] for line in lines][-1]

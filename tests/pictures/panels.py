@@ -1,4 +1,4 @@
-"""Panels of lines over time, two beside each other, as SVG."""
+"""Draws panels of lines over time, two side by side, as SVG."""
 
 import html
 import math
@@ -16,7 +16,7 @@ def text(x, y, what, size=11, colour=FAINT, anchor="start", weight=400):
 
 
 def told(value, unit):
-    """A figure as a person reads it."""
+    """A number in readable form."""
     if unit == "percentunit":
         return f"{100 * value:.3g} %"
     if unit in ("bytes", "Bps"):
@@ -29,7 +29,7 @@ def told(value, unit):
 
 
 def top_of(value, unit):
-    """(where the axis ends, ticks) above a value: round ones of its unit."""
+    """(end of the axis, ticks) above a value: round numbers of its unit."""
     base = next((scale for scale, _ in BYTES if value >= scale), 1) if unit in ("bytes", "Bps") else 1
     value = max(value / base, 1e-9)
     step = 10 ** math.floor(math.log10(value / 2))
@@ -74,7 +74,7 @@ def _panel(x, y, panel, begin, end):
 
 
 def drawn(panels, title):
-    """panels: [(title, unit, [(name, [(unix time, value)])])]. Behind each name stands its last value."""
+    """panels: [(title, unit, [(name, [(unix time, value)])])]. The last value follows each name."""
     begin = min(at for _, _, lines in panels for _, points in lines for at, _ in points)
     end = max(at for _, _, lines in panels for _, points in lines for at, _ in points)
     rows = math.ceil(len(panels) / 2)
@@ -83,7 +83,7 @@ def drawn(panels, title):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{name}" '
            f'font-family="Inter, Helvetica, Arial, DejaVu Sans, sans-serif">', f"<title>{name}</title>",
            f'<rect width="{width}" height="{height}" rx="8" fill="{PAPER}"/>',
-           text(GAP, 26, title, 15, INK, weight=700), text(GAP, 44, "what the dashboard's queries answer; behind each name its last value")]
+           text(GAP, 26, title, 15, INK, weight=700), text(GAP, 44, "the answers to the dashboard's queries; each name with its last value")]
     for number, panel in enumerate(panels):
         out += _panel(GAP + number % 2 * (WIDTH + GAP), HEAD + number // 2 * (HEIGHT + GAP), panel, begin, end)
     return "\n".join([*out, "</svg>", ""])

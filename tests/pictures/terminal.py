@@ -1,5 +1,5 @@
-"""A terminal's screen as SVG: `tmux capture-pane -e` gives its text with the escapes that set colours. Blocks are drawn, not written, as
-fonts differ in them; what is written is text, which can be searched and copied."""
+"""Draws a terminal's screen as SVG: `tmux capture-pane -e` prints its text with the escapes that set colours. Block characters are drawn as
+shapes, since fonts differ in them; all else is text, which can be searched and copied."""
 
 import html
 import re
@@ -17,7 +17,7 @@ class Style:
         self.ink, self.paper, self.reverse, self.bold = None, None, False, False
 
     def take(self, code):
-        """An SGR code; true where it is known."""
+        """Applies an SGR code; returns whether it is known."""
         if code == 0:
             self.__init__()
         elif code in (1, 22):
@@ -37,7 +37,7 @@ class Style:
         return True
 
     def look(self):
-        """(ink, paper, bold) as they are seen; paper None: that of the screen."""
+        """(ink, paper, bold) as displayed; paper None: that of the screen."""
         ink = INK if self.ink is None else COLOURS[self.ink]
         paper = None if self.paper is None else COLOURS[self.paper]
         if self.reverse:
@@ -83,7 +83,7 @@ def _run(column, text, look, top):
 
 
 def drawn(lines, title):
-    """lines: of the screen, with escapes. The picture has a frame and a ground of its own, for pages that are light and dark."""
+    """lines: of the screen, with escapes. The picture has a frame and a background of its own, for light and dark pages."""
     rows = list(runs_of(lines))
     columns = max((run[0] + len(run[1]) for runs in rows for run in runs), default=0)
     width, height = 2 * MARGIN + columns * CELL_W, BAR + len(rows) * CELL_H + MARGIN

@@ -1,11 +1,11 @@
-"""This tree beside the release before it: what the one has left the other refuses by name and does not touch, their clients and nodes
-refuse each other, and so does the upgrade. Formats break once, with 0.3; from its first commit on tests/upgrade shows again that one
-release reads what the other has left.
+"""Runs this tree and the release before it on the same data: each names and refuses what the other has left and does not change it, their
+clients and nodes refuse each other, and so does the upgrade. Formats change once, with 0.3; from its first commit on tests/upgrade checks
+again that one release reads what the other has left.
 
     deploy/test --upgrade [--folder DIR] [TEST...]     a minute or more once, until the release is built; then a minute
 
 The release is the newest tag v* before this commit, else the commit that tests/upgrade/release names. It is built in
-build/upgrade/COMMIT and kept there. Exit codes: 0, 1 (something does not hold), 77 (this machine cannot).
+build/upgrade/COMMIT and kept there. Exit codes: 0, 1 (a test failed), 77 (this machine cannot).
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Refused(Mixed):
         return done
 
     def left_and_refused(self, before, after, *parts):
-        """A part is what is left for the other to find: memory, or the disk."""
+        """A part is data that is left for the other to find: memory, or the disk."""
         for part in parts:
             with self.subTest(part=part):
                 node = self.node(old=before is self.as_release)

@@ -1,4 +1,4 @@
-"""The release before this tree, built into a folder of its own that is kept."""
+"""Builds the release before this tree in a folder of its own that is kept."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ def git(*words, check=True):
 
 
 def commit_of_release():
-    """(name, commit): of the newest tag v* before this commit, else the commit that the file `release` names."""
+    """(name, commit) of the newest tag v* before this commit, else of the commit that the file `release` names."""
     for place in ("HEAD", "HEAD^"):
         tag = git("describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", place, check=False)
         if tag and git("rev-parse", tag + "^{commit}") != git("rev-parse", "HEAD"):
@@ -24,7 +24,7 @@ def commit_of_release():
 
 
 def built(name, commit, folder):
-    """Builds it where that was not done yet; gives its root."""
+    """Builds it unless that was done; returns its root."""
     root = os.path.join(folder, commit[:12])
     done = os.path.join(root, "build", "built-for-upgrade")
     if os.path.exists(done):

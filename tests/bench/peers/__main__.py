@@ -3,7 +3,7 @@
 
 Every row is measured in rounds in which the stores take turns, every value is different, and every byte that was read is
 compared outside the measured time. Ratios are medians of the rounds' ratios of the median times of a call. Mooncake's wheel
-is installed from PyPI into a virtual environment (--cache); what cannot be installed is left out, and said.
+is installed from PyPI into a virtual environment (--cache); a store that cannot be installed is left out and named.
 
   python3 tests/bench/peers --quick                              about a minute
   python3 tests/bench/peers --json peers.json --plot peers.svg   all rows
@@ -34,7 +34,7 @@ def arguments_parse():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--quick", action="store_true", help="fewer rows, about a minute")
-    add("--smoke", action="store_true", help="a handful of rows once, of Sluice alone: whether the bench works")
+    add("--smoke", action="store_true", help="a handful of rows once, of Sluice only, to check that the bench works")
     add("--rows", metavar="REGEX", default="", help="only rows whose name matches, e.g. 'two|is_exist'")
     add("--list", action="store_true", help="print the names of the rows and end")
     add("--peers", metavar="NAMES", default="mooncake,redis,memcpy", help="beside Sluice (default: %(default)s)")

@@ -1,4 +1,4 @@
-"""Values that are on disk alone, read by several threads of one process through one store."""
+"""Values that are only on disk, read by several threads of one process through one store."""
 
 import ctypes
 import struct
@@ -7,13 +7,13 @@ import time
 
 STAMP = struct.Struct("<QQ")
 MARK = 0xC01DC01D
-NO_SPACE = -200  # memory is full of what is not on disk yet: writers back off
+NO_SPACE = -200  # memory is full of values that are not yet on disk: writers back off
 BACK_OFF_S, PATIENCE_NS = 0.005, 60_000_000_000
-UNREAD_SHARE = 3  # of so many parts of what was written, the last is in memory still
+UNREAD_SHARE = 3  # the last 1/UNREAD_SHARE of what was written is still in memory
 
 
 class ColdWrong(Exception):
-    """What came back was not what was put."""
+    """The bytes that were read are not those that were put."""
 
 
 class ColdReads:
@@ -43,7 +43,7 @@ class ColdReads:
         return {"times": times, "cpu_ns": time.process_time_ns() - cpu_ns}
 
     def get(self):
-        """Each thread takes the next values that nobody took. Times are of calls."""
+        """Each thread takes the next values that no thread has taken. Times are of calls."""
         ctypes.memset(self.buffer.target, 0, self.threads * self.batch * self.size)
         cpu_ns = time.process_time_ns()
         threads = [threading.Thread(target=self.run, args=(number,)) for number in range(self.threads)]

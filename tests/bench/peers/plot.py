@@ -1,4 +1,4 @@
-"""A picture of a run, as SVG: for every row how many times faster Sluice is, on a logarithmic axis."""
+"""Draws a run as SVG: for every row, how many times faster Sluice is, on a logarithmic axis."""
 
 import html
 import math
@@ -17,7 +17,7 @@ def text(x, y, what, size=11, colour="ink", anchor="start", weight=400):
 
 
 def groups_of(rows):
-    """[(section, call, rows)], as they come."""
+    """[(section, call, rows)], in their order."""
     groups = []
     for row in rows:
         key = (row["section"], row["call"].split(" (")[0])
@@ -35,7 +35,7 @@ def height_of(group):
 
 
 def columns_of(groups):
-    """Two columns of about the same height; sections are not mixed up."""
+    """Two columns of about the same height; a section is in one column."""
     half = sum(height_of(group) for group in groups) / 2
     left, height = [], 0
     for at, group in enumerate(groups):
@@ -64,14 +64,14 @@ class Axis:
 
 
 def told(row, name):
-    """What shows when a mark is pointed at."""
+    """The text shown when the pointer is over a mark."""
     found = row["faster_than"][name]
     return (f"<title>{html.escape(row['name'])}: {found['median']:.2f} times as fast as {TITLES[name]} "
             f"(rounds: {found['least']:.2f} to {found['most']:.2f})</title>")
 
 
 def limit_lines(row, faster, axis, y):
-    """Where a store would be that takes no time but that of the copy."""
+    """A line where a store would be that takes only the time of the copy."""
     share = row["faster_than"].get("memcpy")
     if share is None:
         return []

@@ -78,7 +78,7 @@ SIDE_COLUMNS = (("sluice", "Sluice"), ("mooncake", "Mooncake"), ("redis", "Redis
 
 
 def table(found, cpu):
-    """All rows as text, with what they come to; with cpu: CPU of a call instead of p99."""
+    """All rows as text, with a summary; with cpu: CPU of a call instead of p99."""
     present = {name for row in found["rows"] for name in row["sides"]}
     columns = [(name, title) for name, title in SIDE_COLUMNS if name in present]
     call_width = max((len(call_text(row)) for row in found["rows"]), default=0)

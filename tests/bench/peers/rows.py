@@ -1,19 +1,19 @@
-"""What is measured: rows (an operation, a size, a batch, a set-up of processes) and the exercises that give them. An
-exercise writes values and reads them back, so that it gives two rows."""
+"""Rows to measure (an operation, a size, a batch, a set-up of processes) and the exercises that give them. An exercise writes
+values and reads them back, so that it gives two rows."""
 
 import dataclasses
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
-PIECES = 64  # a value's: two tensors of 32 layers each
+PIECES = 64  # of a value: two tensors of 32 layers each
 
 SECTIONS = {
-    "one": "one process that has the memory too",
+    "one": "one process, which also has the memory",
     "two": "two processes at a time, each with its own values (rate: of both)",
-    "cross": "one process reads what the other wrote, which goes on writing",
+    "cross": "one process reads what the other wrote, which keeps writing",
     "standalone": "memory in a process of its own, the client brings none",
     "dummy": "the same through setup_dummy",
-    "cold": "values on disk alone, read by so many threads of one process; beside plain O_DIRECT reads by as many",
+    "cold": "values only on disk, read by several threads of one process; and plain O_DIRECT reads by the same number",
 }
 COLD_THREADS = (1, 2, 4, 8)
 COLD_BATCH = 64
@@ -66,13 +66,13 @@ class Exercise:
 
     @property
     def bytes(self):
-        """Of one call."""
+        """Bytes of one call."""
         return self.size * self.batch
 
 
 def exercises_all():
-    """Section by section. Pieces that Mooncake has to carry over TCP come 16 values at a time: 64 values of 64 pieces are
-    more than its wheel 0.3.13 brings through (every key fails, after a minute)."""
+    """All exercises, section by section. Where Mooncake has to transfer pieces over TCP, 16 values at a time: with 64 values of 64
+    pieces, every key fails in its wheel 0.3.13, after a minute."""
     table = [("one", "bytes", SIZES, (1,)), ("one", "bytes", SIZES[:4], (64,)), ("one", "direct", SIZES, (1, 64, 256)),
              ("one", "pieces", SIZES[1:], (64, 256)), ("one", "exist", (4 * KIB,), (1, 64, 256)),
              ("two", "direct", SIZES, (1, 64)), ("two", "pieces", SIZES[2:4], (64,)), ("two", "exist", (4 * KIB,), (1, 64)),

@@ -72,7 +72,7 @@ class Bench:
             side.section_stop()
 
     def attempt(self, side, refused, action):
-        """A side that does not come up is left out of the section."""
+        """A side that does not start is left out of the section."""
         if side.name in refused:
             return
         try:
@@ -82,7 +82,7 @@ class Bench:
             side.section_stop()
 
     def turn(self, side, exercise, turn, refused):
-        """A side that fails is not asked again in this row, and begins the next one anew."""
+        """A side that fails is not asked again in this row, and is restarted for the next one."""
         rows = exercise.rows()
         if side.name == "memcpy" and exercise.kind == "exist" or exercise.section not in side.sections:
             return
@@ -105,7 +105,7 @@ class Bench:
             self.times.get(row, {}).pop(side.name, None)
 
     def ready(self, side):
-        """Waits for the workers and touches the store's memory once, as one that runs for a while has."""
+        """Waits for the workers and touches the store's memory once, as in a store that has been running for a while."""
         side.workers_wait()
         side.services_find()
         if side.section == "cold":
@@ -118,7 +118,7 @@ class Bench:
     # ---- one exercise of one side ----
 
     def room(self, side):
-        """Bytes that each process may write: well below what would evict."""
+        """Bytes that each process may write: well below the size at which eviction starts."""
         return self.options.segment_bytes * 3 // 10 // len(side.workers)
 
     def command(self, kind, size, batch, number):
@@ -128,7 +128,7 @@ class Bench:
                 "prefix": f"bench@tp_rank:{number}@group:0@{self.cell:032x}{(self.cell * 0x9E3779B97F4A7C15) % 2**128:032x}"}
 
     def together(self, side, workers, commands):
-        """All at the same moment. Gives a Phase of each."""
+        """Runs all at the same moment. Returns a Phase of each."""
         before_ns = side.services_cpu_ns()
         start_ns = time.perf_counter_ns() + (START_DELAY_NS if len(workers) > 1 else 0)
         for worker, command in zip(workers, commands):
@@ -170,7 +170,7 @@ class Bench:
         return {"put": steady(wrote), "get": steady(read)}
 
     def cross(self, side, exercise, turn):
-        """The second process reads what the first wrote before, while that goes on."""
+        """The second process reads what the first wrote before, while the first writes more."""
         writer, reader = side.workers
         before, beside = [dict(self.command(exercise.kind, exercise.size, exercise.batch, 0), do="put",
                                bytes_max=self.room(side)) for _ in range(2)]
@@ -181,7 +181,7 @@ class Bench:
 
     def cold(self, side, exercise, turn):
         """Values that fill memory several times are written once; each reading walks through them from the oldest on, so
-        that every one has left memory when it is asked for."""
+        that every one has left memory when it is read."""
         command = dict(self.command("direct", exercise.size, exercise.batch, 0), prefix=f"cold@{exercise.size}@",
                        calls=side.cold_bytes // exercise.size, threads=exercise.threads, thorough=turn == 0)
         if exercise.size not in side.written:
@@ -203,6 +203,6 @@ class Bench:
 
 
 def steady(phases):
-    """The workers' phases as one, without the first call of each, which comes to cold caches."""
+    """The workers' phases as one, without the first call of each, which runs on cold caches."""
     times = [time_ns for phase in phases for time_ns in (phase.times[1:] if len(phase.times) > 2 else phase.times)]
     return Phase(times, sum(phase.cpu_ns for phase in phases) / len(phases), phases[0].services_ns)

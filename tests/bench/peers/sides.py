@@ -1,5 +1,5 @@
-"""The stores that are compared: how each is installed, which processes it has, and how its workers are started. Whatever
-is started here ends with this process, also when that is killed."""
+"""The stores that are compared: how each is installed, which processes it has, and how its workers are started. All processes
+started here end with this process, also when it is killed."""
 
 import glob
 import json
@@ -20,10 +20,10 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 
 import children  # noqa: E402
 
-MOONCAKE_PACKAGES = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")  # the same but for libcuda
+MOONCAKE_PACKAGES = ("mooncake-transfer-engine-non-cuda", "mooncake-transfer-engine")  # the only difference is libcuda
 PACKAGE_OF = {"libibverbs.so.1": "libibverbs1", "libnuma.so.1": "libnuma1", "libcurl.so.4": "libcurl4",
               "librdmacm.so.1": "librdmacm1", "libnl-3.so.200": "libnl-3-200", "libstdc++.so.6": "libstdc++6"}
-COLD_FILLS = 3  # times the memory, written and read; what fills it last is not read
+COLD_FILLS = 3  # times the memory, written and read; the last part, which still fills memory, is not read
 
 
 class Missing(Exception):
@@ -31,11 +31,11 @@ class Missing(Exception):
 
 
 class Refused(Exception):
-    """What a worker answered instead of figures."""
+    """A worker's answer that is an error."""
 
 
 def run(arguments, seconds=900, **options):
-    """The program's output; Missing with its last line when it fails."""
+    """The program's output; raises Missing with its last line when it fails."""
     try:
         done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
                               timeout=seconds, **options)
@@ -61,7 +61,7 @@ def apt_install(packages, what):
 
 
 def popen(arguments, log, environment, **options):
-    """As children.popen; Missing when it cannot be started."""
+    """As children.popen; raises Missing when the program cannot be started."""
     try:
         return children.popen(arguments, log, environment, **options)
     except OSError as failure:
@@ -88,7 +88,7 @@ def session_of(pid):
 
 
 def cpu_ns_of(pid):
-    """Of all its threads that live."""
+    """CPU time of all its living threads."""
     total = 0
     for path in glob.glob(f"/proc/{pid}/task/*/schedstat"):
         try:
@@ -133,7 +133,7 @@ class Worker:
     def last_words(self):
         with open(self.log, encoding="utf-8", errors="replace") as log:
             lines = log.read().strip().splitlines()
-        return f"it said: {lines[-1]}" if lines else "it said nothing"
+        return f"its output: {lines[-1]}" if lines else "it printed nothing"
 
     def close(self):
         if self.process.poll() is None:
@@ -166,14 +166,14 @@ class Side:
         self.version = ""
 
     def prepare(self):
-        """Raises Missing where it cannot run here."""
+        """Raises Missing if it cannot run here."""
 
     def services_start(self, section):
-        """The section's processes besides its workers. Gives what these are told."""
+        """Starts the section's processes besides its workers. Returns the options of the workers."""
         return {}
 
     def service(self, arguments, name, environment=None, port=None, seconds=30):
-        """A process that serves, waited for until it listens."""
+        """Starts a service and waits until it listens."""
         process = popen(arguments, os.path.join(self.directory, name + ".log"), environment or self.environment)
         self.processes.append(process)
         end_s = time.monotonic() + seconds
@@ -192,7 +192,7 @@ class Side:
             raise Missing(f"{name} does not start: {said[-1]}")
 
     def section_start(self, section, count):
-        """What is started answers in workers_wait()."""
+        """Starts the workers; they answer in workers_wait()."""
         self.section, self.written = section, set()
         options = {"store": self.name, "section": section, "buffer_bytes": self.options.buffer_bytes,
                    "local_bytes": self.options.local_bytes, "segment_bytes": self.options.segment_bytes // count,
@@ -204,7 +204,7 @@ class Side:
             worker.answer(120)
 
     def services_find(self):
-        """The processes of this section's services; what they start later is not seen."""
+        """The processes of this section's services; those that they start later are not counted."""
         sessions = {process.pid for process in self.processes}
         self.services = [pid for pid in os.listdir("/proc") if pid.isdigit() and session_of(pid) in sessions]
 
@@ -228,7 +228,7 @@ class Side:
 
 
 class MooncakeLike(Side):
-    """What both of the mooncake.store modules have: a master, and for standalone sections a process with the memory."""
+    """The common part of both mooncake.store modules: a master, and for standalone sections a process with the memory."""
 
     def master_start(self):
         raise NotImplementedError
@@ -286,7 +286,7 @@ class Sluice(MooncakeLike):
         self.master = process
 
     def workers_wait(self):
-        """Memory is populated a little at a time behind the first ops: that is no figure of theirs (first_put.py has it)."""
+        """Memory is populated gradually after the first ops: this is not measured here, but in first_put.py."""
         super().workers_wait()
         end_s = time.monotonic() + 300
         lent = self.options.cold_memory_bytes if self.section == "cold" else self.options.segment_bytes
@@ -324,9 +324,9 @@ class Sluice(MooncakeLike):
 
 
 class Mooncake(MooncakeLike):
-    """The wheel of PyPI in a virtual environment of its own, with what makes it fast: copies by memcpy where it can, no
-    metrics, no logs but errors; in sections of two processes each prefers its own memory. Its bounds of transfers in flight
-    are raised, since batches of many pieces fail with them where TCP carries them."""
+    """The wheel of PyPI in a virtual environment of its own, with its fastest settings: copies by memcpy where it can, no metrics,
+    errors logged only; in sections of two processes each prefers its own memory. Its limits of transfers in flight are raised, since
+    batches of many pieces fail with the defaults over TCP."""
 
     name, title = "mooncake", "Mooncake"
 
@@ -358,7 +358,7 @@ class Mooncake(MooncakeLike):
         run([self.interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", *what])
 
     def libraries_complete(self):
-        """Shared libraries that the wheel takes from the system are installed, by root."""
+        """Installs shared libraries that the wheel takes from the system, as root."""
         lacks = set()
         for program in ("store.so", "mooncake_master", "mooncake_client"):
             for line in run(["ldd", os.path.join(self.package, program)]).splitlines():
@@ -403,7 +403,7 @@ class Redis(Side):
 
 
 class Memcpy(Side):
-    """The limit. Of cold reads it is the disk, read past the page cache."""
+    """The limit. For cold reads it is the disk, bypassing the page cache."""
 
     name, title = "memcpy", "memcpy"
     sections = tuple(SECTIONS)

@@ -1,5 +1,5 @@
-"""Stores that a worker measures, all with the calls of mooncake.store: Redis spoken to in its own protocol over a unix
-socket, and plain memcpy. Mooncake's module and Sluice's need nothing here."""
+"""Stores that a worker measures, all with the calls of mooncake.store: Redis with its own protocol over a unix socket, and plain
+memcpy. Mooncake's module and Sluice's need no code here."""
 
 import ctypes
 import mmap
@@ -49,7 +49,7 @@ class RedisStore:
             parts = trimmed(parts, got)
 
     def reply(self):
-        """A status or a number, as it came."""
+        """A status or a number, unconverted."""
         line = self.reader.readline()
         if line[:1] in (b"-", b""):
             raise ConnectionError(f"redis says {line!r}")
@@ -68,7 +68,7 @@ class RedisStore:
         return [memory[at - base:at - base + size] for at, size in zip(addresses, sizes)]
 
     def store(self, keys, values, lengths):
-        """SETs in one go, of values that are lists of buffers: faster than MSET where values are large, nowhere slower."""
+        """Pipelined SETs, of values that are lists of buffers: faster than MSET where values are large, and never slower."""
         parts = []
         for key, value, length in zip(keys, values, lengths):
             name = key.encode()
@@ -150,7 +150,7 @@ class RedisStore:
 
 
 def trimmed(parts, done):
-    """What is left of a list of buffers when so many bytes of it went."""
+    """The rest of a list of buffers after `done` bytes of it."""
     at = 0
     while at < len(parts) and done >= len(parts[at]):
         done -= len(parts[at])
@@ -162,8 +162,8 @@ def trimmed(parts, done):
 
 
 class MemcpyStore:
-    """The limit: the bytes of a call in one copy between the caller's buffer and memory that the calls walk through, of a
-    store that needs no names. It remembers nothing but where it is, and begins anew with each phase."""
+    """The limit: the bytes of a call in one copy between the caller's buffer and memory that the calls walk through, of a store
+    without names. It remembers only its position, and starts again with each phase."""
 
     def __init__(self, length):
         self.length = length
@@ -179,7 +179,7 @@ class MemcpyStore:
         return 0
 
     def begin(self, size):
-        """Values of so many bytes come next."""
+        """The next values have this size."""
         self.at, self.size = 0, size
 
     def next(self, length):
@@ -234,8 +234,8 @@ class MemcpyStore:
 
 
 class DiskStore:
-    """The limit of cold reads: values one behind the other in a file, read with O_DIRECT by the caller's threads. Keys end
-    with the number of the value."""
+    """The limit of cold reads: values one after the other in a file, read with O_DIRECT by the caller's threads. Keys end with
+    the number of the value."""
 
     def __init__(self, path, length):
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_DIRECT, 0o600)

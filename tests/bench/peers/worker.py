@@ -1,5 +1,5 @@
-"""A process that measures one store: commands and answers are lines of JSON on its standard input and output. It is the
-same program for every store, and runs under the interpreter and the PYTHONPATH that has the store's module."""
+"""A process that measures one store: commands and answers are lines of JSON on its standard input and output. The program is
+the same for every store, and runs with the interpreter and the PYTHONPATH that has the store's module."""
 
 import ctypes
 import gc
@@ -15,20 +15,20 @@ from cold import ColdReads, ColdWrong
 from stores import DiskStore, MemcpyStore, RedisStore, memory_of
 
 PATTERN_BYTES = 16 << 20
-PASS_PIECES_MAX = 65536  # what is prepared in Python before it is measured; a pass is larger than caches all the same
+PASS_PIECES_MAX = 65536  # prepared in Python before the measurement; a pass is still larger than caches
 PASS_VALUES_MAX = 16384
-PATIENCE = 8  # times the wanted seconds, then the least number of calls does not count any more
+PATIENCE = 8  # after this multiple of the wanted seconds, the least number of calls no longer counts
 STAMP = struct.Struct("<QQ")
 MEMCMP = ctypes.CDLL(None).memcmp
 MEMCMP.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Failure(Exception):
-    """What a store did wrong, in words."""
+    """A wrong answer of a store, in words."""
 
 
 class Buffer:
-    """The process's own memory: where values are written from, and where they are read into."""
+    """The process's own memory: where values are written from, and where they are read to."""
 
     def __init__(self, length, allocate):
         self.length = length  # of each half
@@ -51,15 +51,15 @@ class Buffer:
 
 
     def stamps_remove(self):
-        """The bytes are those of every other process again."""
+        """Sets the bytes back to those that every process has."""
         for at in self.stamped:
             self.memory[at:at + STAMP.size] = self.pattern[at % PATTERN_BYTES:at % PATTERN_BYTES + STAMP.size]
         self.stamped.clear()
 
 
 class Shape:
-    """Where the values of an exercise lie in the buffer, and the arguments of its calls. What fits the buffer is one
-    pass; the next pass uses the same memory with new stamps, which make every value different from all others."""
+    """Where the values of an exercise are in the buffer, and the arguments of its calls. As many values as fit the buffer
+    are one pass; the next pass uses the same memory with new stamps, which make every value different from all others."""
 
     def __init__(self, buffer, kind, size, batch):
         self.buffer, self.kind, self.size, self.batch = buffer, kind, size, batch
@@ -84,7 +84,7 @@ class Shape:
                 self.buffer.stamped.add(at)
 
     def places(self, call, base):
-        """The arguments of a call that say where its values lie."""
+        """The arguments of a call that name the places of its values."""
         if self.kind == "pieces":
             piece = self.size // PIECES
             return ([[base + self.first(call, value) + layer * self.batch * piece for layer in range(PIECES)]
@@ -98,7 +98,7 @@ class Shape:
         return bytes(self.buffer.memory[at:at + self.size])
 
     def keys(self, prefix, call_number):
-        """Of a call, counted through all passes."""
+        """The keys of a call, counted through all passes."""
         first = call_number * self.batch
         if self.batch == 1:
             return f"{prefix}{first:08x}"
@@ -111,7 +111,7 @@ def sleep_until(start_ns):
 
 
 class Times:
-    """Durations of calls in ns, and what they cost this process of CPU; how long and how often to call."""
+    """Durations of calls in ns, and their CPU time in this process; how long and how often to call."""
 
     def __init__(self, seconds, minimum):
         self.calls, self.cpu_ns = [], 0
@@ -129,8 +129,8 @@ class Times:
 
 
 def timed(function, calls, times, each=None):
-    """Calls until the time is over or all are done; adds to times, gives the results. each(number, result): takes them one
-    by one instead, outside the measured time, so that memory of a result is there for the next, as where it is used."""
+    """Calls until the time is over or all are done; adds to times, returns the results. each(number, result) takes results
+    one by one instead, outside the measured time, so that a result's memory is free for the next one, as in real use."""
     clock, durations, minimum = time.perf_counter_ns, times.calls, times.minimum
     results, first = [], len(durations) + 1
     start_ns = clock()
@@ -176,7 +176,7 @@ class Worker:
             raise Failure(f"register_buffer gave {code}")
 
     def open(self, options):
-        """A store through the module mooncake.store. Gives what allocates buffers, or None."""
+        """Opens a store of the module mooncake.store. Returns the allocator of buffers, or None."""
         from mooncake import store as module
 
         self.store = module.MooncakeDistributedStore()
@@ -201,7 +201,7 @@ class Worker:
         return Shape(self.buffer, command["kind"], command["size"], command["batch"])
 
     def put(self, command):
-        """Writes new values for so many seconds or bytes."""
+        """Writes new values for this number of seconds or bytes."""
         shape = self.shape(command)
         function = getattr(self.store, shape.put)
         calls_max = max(command["calls_min"], command["bytes_max"] // (shape.size * shape.batch))
@@ -231,7 +231,7 @@ class Worker:
         return times.answer()
 
     def get(self, command):
-        """Reads what so many calls wrote, as they did, and compares every byte."""
+        """Reads what the given number of calls wrote, in the same way, and compares every byte."""
         shape = self.shape(command)
         function = getattr(self.store, shape.get)
         want = shape.size if shape.batch == 1 else [shape.size] * shape.batch
@@ -270,7 +270,7 @@ class Worker:
             raise Failure(f"{shape.get} gave other bytes than were put")
 
     def exist(self, command):
-        """Looks keys up that are there (found) or are not, again and again."""
+        """Looks up keys that exist (found) or do not, again and again."""
         batch, calls = command["batch"], []
         function = self.store.is_exist if batch == 1 else self.store.batch_is_exist
         for call in range(max(1, command["keys"] // batch)):
@@ -301,7 +301,7 @@ class Worker:
 
 
 def shortened(result, want):
-    """A list of codes by its first wrong one."""
+    """A list of codes, reduced to its first wrong one."""
     if not isinstance(result, list) or not isinstance(want, list) or len(result) != len(want):
         return str(result)[:80]
     bad = [code for code, right in zip(result, want) if code != right]

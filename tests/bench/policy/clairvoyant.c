@@ -1,11 +1,12 @@
-/* tests/bench/policy/clairvoyant.c - the best that could be done by who knows all requests to come.
- */
+/* tests/bench/policy/clairvoyant.c - Belady: the best result possible, with knowledge of all
+ * later requests. */
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A heap of references, the one that is used again last on top; of two, the later in its chain. */
+/* A heap of references, with the one that is used again last on top; of two equal ones, the
+ * later in its chain. */
 struct far {
     uint64_t next; /* the request that uses it again */
     uint32_t depth, id;
@@ -49,7 +50,7 @@ static struct far far_pop(struct far_heap *heap)
     return top;
 }
 
-/* For each reference the request that makes the next one to the same block. */
+/* For each reference, the next request that uses the same block. */
 static uint64_t *next_uses(const struct replay_trace *trace)
 {
     uint64_t *next = malloc((trace->id_count + 1) * sizeof(*next));
@@ -73,8 +74,8 @@ static uint64_t *next_uses(const struct replay_trace *trace)
     return next;
 }
 
-/* Belady (1966), along chains: what is used again last goes first, and a block is never used
- * without those before it, so ends of chains go before their beginnings. */
+/* Belady (1966), along chains: the block that is used again last is evicted first. A block is
+ * never used without those before it, so ends of chains leave before their beginnings. */
 static sl_err clairvoyant_run(const struct replay_trace *trace, const struct model_options *options,
                               struct model_result *out)
 {
@@ -124,5 +125,5 @@ static sl_err clairvoyant_run(const struct replay_trace *trace, const struct mod
 
 const struct model_policy model_clairvoyant = {
     .name = "clairvoyant",
-    .text = "Belady along chains: what is used again last goes first",
+    .text = "Belady along chains: evicts what is used again last",
     .run = clairvoyant_run};

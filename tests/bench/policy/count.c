@@ -1,4 +1,4 @@
-/* tests/bench/policy/count.c - what is counted, and the lists of names. */
+/* tests/bench/policy/count.c - counters of a run, and the lists of names. */
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>

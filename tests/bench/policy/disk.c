@@ -1,28 +1,28 @@
-/* tests/bench/policy/disk.c - a disk as a log: the oldest goes first, but for what was wanted
- * lately.
+/* tests/bench/policy/disk.c - a disk as a log: the oldest block is reclaimed first, unless it
+ * was requested lately.
  *
- * Block by block: what comes to the old end and was
- * wanted since it was written, and before half of the disk was written over, is written anew; of
- * what goes, a quarter at most (actors/registrar/disk/reclaim.c). */
+ * The model works block by block: a block at the old end is rewritten if it was requested after
+ * its write, and during the last half disk of writes; a quarter of the reclaimed blocks at most
+ * (actors/registrar/disk/reclaim.c). */
 #include "tests/bench/policy/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define KEEP_SHARE  4u
-#define KEEP_AGE    2u /* of the disk, a half */
+#define KEEP_AGE    2u /* 1/KEEP_AGE of the disk */
 #define MS_A_DAY    86400000.0
-#define BUDGET_MS   3600000.0 /* a budget that was not used is kept for so long */
+#define BUDGET_MS   3600000.0 /* how long an unused budget is kept */
 #define QUEUE_FIRST 1024u
-/* Below a half of what may be saved up for a part of the trace's time, the budget is for the best.
- */
+/* When the saved budget is below this share of its level (a part of the trace's time), only the
+ * best blocks are written. */
 #define LEVEL_FREE  0.5
 #define SPAN_PARTS  64u
 #define CHANCE_BINS 64u
-#define SEEN_MAX    4096u /* then what was seen counts half */
+#define SEEN_MAX    4096u /* then earlier observations count half */
 
 struct disk_block {
-    uint64_t wanted_at; /* bytes written until then */
+    uint64_t wanted_at; /* bytes written until its last request */
     bool here, wanted;
 };
 struct model_disk {
@@ -33,9 +33,9 @@ struct model_disk {
     uint64_t used_bytes, written_bytes, keep_bytes;
     double budget_bytes;
     uint64_t budget_at_ms;
-    double budget_level_bytes; /* the most that counts for what is for the best */
+    double budget_level_bytes; /* below LEVEL_FREE of it, only the best are written */
     bool budget_begun;
-    double seen_bytes[CHANCE_BINS]; /* that were asked about, by how likely they are wanted again */
+    double seen_bytes[CHANCE_BINS]; /* bytes offered, by the likelihood of reuse */
     uint32_t seen_count;
 };
 
@@ -111,7 +111,7 @@ static void append(struct model_disk *disk, uint32_t id, struct model_result *re
     result->written_bytes += bytes;
 }
 
-/* The oldest goes, or is written anew. */
+/* Reclaims or rewrites the oldest block. */
 static void reclaim(struct model_disk *disk, struct model_result *result)
 {
     uint32_t id = disk->queue[disk->first];
@@ -132,7 +132,7 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
     }
 }
 
-/* Room for so many bytes; false: they are more than fit. */
+/* Makes space for the bytes; false: they are more than fit. */
 static bool room_make(struct model_disk *disk, uint64_t bytes, struct model_result *result)
 {
     uint64_t capacity_bytes = disk->options->disk.capacity_bytes;
@@ -142,7 +142,7 @@ static bool room_make(struct model_disk *disk, uint64_t bytes, struct model_resu
     return bytes <= capacity_bytes;
 }
 
-/* By the times of the trace; what an hour brings may be saved up. */
+/* Refills the budget by the times of the trace; an hour's worth may be saved up. */
 static void budget_fill(struct model_disk *disk, uint64_t now_ms)
 {
     double a_ms = (double)disk->options->disk.bytes_a_day / MS_A_DAY;
@@ -176,7 +176,8 @@ void model_disk_span(struct model_disk *disk, uint64_t span_ms)
     disk->budget_level_bytes = fmin((double)span_ms / SPAN_PARTS, BUDGET_MS) * a_ms;
 }
 
-/* What comes is so often better; of equals as many as fit, by chance: all of a request or none. */
+/* Share of offered blocks that are better than this chance; of equally likely ones as many as
+ * fit, by chance: all of a request or none. */
 static double better_share(struct model_disk *disk, uint64_t now_ms, double chance, uint64_t bytes)
 {
     uint32_t bin = (uint32_t)(sqrt(fmin(fmax(chance, 0.0), 1.0)) * (CHANCE_BINS - 1));

@@ -30,7 +30,7 @@ unsigned char *replay_ends(const struct replay_trace *trace)
     }
     for (uint64_t i = 0; i < trace->request_count; i++) {
         const struct replay_request *request = &trace->requests[i];
-        if (request->id_count > 0) { /* the last block is cut, and another's when it is longer */
+        if (request->id_count > 0) { /* the last block is cut, and differs when it is longer */
             uint32_t whole = request->id_count > 1 ? request->id_count - 2 : 0;
             ends[i] = last[trace->ids[request->first_id + whole]] == i;
         }
@@ -65,7 +65,7 @@ enum sl_session replay_hint(const struct replay_hints_options *options, bool end
     return SL_SESSION_UNKNOWN;
 }
 
-/* The request that this one goes on from, by the last of its blocks that were there. */
+/* Finds the request that this one continues, by the last of its blocks that were known. */
 static bool continued(const struct replay_trace *trace, const uint64_t *last, uint64_t number,
                       uint64_t *from)
 {
@@ -106,7 +106,7 @@ uint64_t *replay_pauses(const struct replay_trace *trace)
     return pauses;
 }
 
-/* So that what is drawn for one purpose says nothing of the others. */
+/* Makes draws for different purposes independent. */
 #define TOLD_SEED  UINT64_C(3000017)
 #define RIGHT_SEED UINT64_C(4000037)
 #define OTHER_SEED UINT64_C(5000011)

@@ -1,7 +1,8 @@
-/* tests/bench/policy/hints.h - what the engine of a replay says about sessions.
+/* tests/bench/policy/hints.h - hints that the engine of a replay gives about sessions.
  *
- * A session ends at a request whose chain no later request extends. Which ends are told, and when
- * the engine is wrong, is drawn by a seed: the same trace, share and seed give the same words. */
+ * A session ends at a request whose chain no later request extends. A seed decides which ends
+ * are announced, and when the engine is wrong: the same trace, share and seed give the same
+ * hints. */
 #ifndef SL_TESTS_BENCH_POLICY_HINTS_H
 #define SL_TESTS_BENCH_POLICY_HINTS_H
 
@@ -10,8 +11,9 @@
 
 enum replay_hints_kind {
     REPLAY_HINTS_NONE,
-    REPLAY_HINTS_ENDS, /* a share of the ends is told, and nothing else */
-    REPLAY_HINTS_ALL,  /* each request says whether it is one, and is right in a share of them */
+    REPLAY_HINTS_ENDS, /* a share of the ends is announced, and nothing else */
+    REPLAY_HINTS_ALL,  /* each request hints whether it is the end, and is right in a share of
+                        * cases */
 };
 struct replay_hints_options {
     enum replay_hints_kind kind;
@@ -19,27 +21,29 @@ struct replay_hints_options {
     uint64_t seed;
 };
 
-/* 1 for requests that end a session: no later one goes on from its last whole block. Owned by the
- * caller. NULL: no memory. */
+/* 1 for requests that end a session: no later one continues from its last whole block. Owned by
+ * the caller. NULL: no memory. */
 unsigned char *replay_ends(const struct replay_trace *trace);
-/* What request number `request` says. */
+/* The hint of request number `request`. */
 enum sl_session replay_hint(const struct replay_hints_options *options, bool ends,
                             uint64_t request);
 /* 0..1, drawn for a request. */
 double replay_drawn(uint64_t seed, uint64_t request);
 
-/* What it says of pauses. A session goes on with the next request that has all of its blocks but
+/* Hints about pauses. A session continues with the next request that has all of its blocks but
  * the last one, and more than one. */
 struct replay_pause_options {
-    double told;  /* 0..1: so many of the requests say it */
-    double right; /* 0..1: so many of those say what is so; the others what is so of another one */
-    double error; /* 0 and more: what is said is off by up to so much of it, either way */
+    double told;  /* 0..1: share of requests that announce their pause */
+    double right; /* 0..1: share of those that are right; the others announce another request's
+                   * pause */
+    double error; /* 0 and more: largest error of an announced pause, as a share of it, either
+                   * way */
     uint64_t seed;
 };
-/* By request, ms until its session goes on, 1 and more; 0: it does not. NULL: no memory. To be
+/* By request, ms until its session continues, 1 and more; 0: it does not. NULL: no memory. To be
  * freed. */
 uint64_t *replay_pauses(const struct replay_trace *trace);
-/* ms that the request says; 0: nothing. */
+/* ms that the request announces; 0: none. */
 uint64_t replay_pause(const struct replay_pause_options *options, const uint64_t *pauses,
                       uint64_t request_count, uint64_t request);
 

@@ -1,4 +1,5 @@
-/* tests/bench/policy/main.c - policy_model: what each policy of eviction hits, without a node. */
+/* tests/bench/policy/main.c - policy_model: hits of each eviction policy, computed without a
+ * node. */
 #include "tests/bench/policy/policy.h"
 
 #include <errno.h>
@@ -15,39 +16,39 @@
 
 /* clang-format off */
 static const char help[] =
-"policy_model: what each policy of eviction hits, by the registrar's own code, without a node.\n"
+"policy_model: hits of each eviction policy, computed by the registrar's own code without a node.\n"
 "\n"
 "  policy_model --trace FILE [--blocks N,N,...]\n"
 "  policy_model --shape NAME [--seed N] [--references N]\n"
 "\n"
-"  --trace FILE        JSON lines with hash_ids, as sluicectl replay takes them\n"
-"  --shape NAME        made instead: " MODEL_SHAPES "\n"
-"  --references N      of a shape, about so many block references (default 200000)\n"
-"  --seed N            of a shape, and of which hints are told (default 1)\n"
+"  --trace FILE        JSON lines with hash_ids, as for sluicectl replay\n"
+"  --shape NAME        generated traffic instead: " MODEL_SHAPES "\n"
+"  --references N      block references of a shape, about (default 200000)\n"
+"  --seed N            seed of a shape, and of the choice of hints (default 1)\n"
 "  --seeds N           all seeds 1 to N of a shape: prints how far density is from LRU at worst\n"
 "  --blocks N,N,...    memory (default 2000,5000,10000,20000,50000)\n"
-"  --ends-told SHARE   the engine tells this share of the sessions' ends, 0..1\n"
-"  --hints-right SHARE with each request it tells whether the session ends, right so often\n"
-"  --high SHARE        so many requests, drawn by the seed, say that their blocks have high priority\n"
-"  --keep SHARE        so many say that their blocks are to be kept for an hour\n"
-"  --keep-needed SHARE so many of those whose session goes on\n"
-"  --disk-blocks N,... a disk below the memory, of these sizes; 0: none. Policies that can have one\n"
-"  --admission NAME    which blocks it keeps: all (default), reuse (likely enough wanted again; density), second (wanted\n"
-"                      twice; density)\n"
-"  --reuse-min CHANCE  of reuse, 0..1: the least (default 0.2)\n"
+"  --ends-told SHARE   share of the sessions' ends that the engine announces, 0..1\n"
+"  --hints-right SHARE each request announces whether the session ends; this share of them is right\n"
+"  --high SHARE        share of requests, drawn by the seed, whose blocks have high priority\n"
+"  --keep SHARE        share of requests whose blocks are to be kept for an hour\n"
+"  --keep-needed SHARE the same, of requests whose session continues\n"
+"  --disk-blocks N,... a disk below the memory, of these sizes; 0: none. For policies that support one\n"
+"  --admission NAME    blocks that it admits: all (default), reuse (likely enough to be requested again; density),\n"
+"                      second (at the second request; density)\n"
+"  --reuse-min CHANCE  lowest chance of reuse, 0..1 (default 0.2)\n"
 "  --write-budget N    blocks a day that are written to it, by the trace's times (default: no limit)\n"
-"  --restart-every N   density: the registrar is killed after each N references, and goes on from what survives\n"
-"  --prefetch NAME     what comes from disk before it is wanted: none (default), sessions (as a node does it), clairvoyant\n"
-"                      (each request's blocks just before it); density\n"
-"  --pauses-told SHARE so many requests tell after how long their session goes on (default 0)\n"
-"  --pauses-right SHARE so many of those are right, the others tell the pause of another session (default 1)\n"
-"  --pause-error SHARE what is told is off by up to so much of it (default 0)\n"
+"  --restart-every N   density: the registrar is killed after each N references, and continues from what survives\n"
+"  --prefetch NAME     blocks read from disk before their request: none (default), sessions (as a node does it),\n"
+"                      clairvoyant (each request's blocks just before it); density\n"
+"  --pauses-told SHARE share of requests that announce when their session continues (default 0)\n"
+"  --pauses-right SHARE share of those that are right; the others announce another session's pause (default 1)\n"
+"  --pause-error SHARE largest error of announced pauses, as a share of the pause (default 0)\n"
 "  --picture FILE.svg  hits by memory\n"
 "  --json              one object\n"
 "\n"
 "Prints for each memory and policy: blocks hit, prompt tokens and FLOPs of prefill saved (a model\n"
-"of 8 billion parameters), and the time that a reference took. With a disk also what of the hits\n"
-"was in memory, and the blocks written a hundred references.\n";
+"of 8 billion parameters), and the time that a reference took. With a disk also the hits in\n"
+"memory, and the blocks written a hundred references.\n";
 /* clang-format on */
 
 struct options {
@@ -93,7 +94,7 @@ static double share_parse(const char *text, const char *what)
     return share;
 }
 
-/* Gives how many. */
+/* Returns their number. */
 static uint32_t sizes_parse(char *text, uint64_t least, uint64_t out[SIZES_MAX])
 {
     char *rest = NULL;
@@ -284,7 +285,7 @@ static void trace_get(const struct options *options, uint64_t seed, struct repla
     }
 }
 
-/* false: this policy has no such disk. */
+/* Returns false if this policy supports no such disk. */
 static bool policy_run(const struct options *options, const struct model_policy *policy,
                        const struct replay_trace *trace, uint64_t blocks, uint64_t disk_blocks,
                        struct model_result *out)
@@ -359,7 +360,7 @@ static void result_print(uint64_t blocks, uint64_t disk, const char *policy,
     if (result->ahead_count > 0) {
         uint64_t disk_hits = result->hit_count - result->memory_hit_count;
         printf(
-            "\n%26s ahead of use %.2f, wanted %.2f, gone %.2f; %.1f %% of what was on disk alone",
+            "\n%26s prefetched %.2f, requested %.2f, evicted %.2f; %.1f %% of hits that were only on disk",
             "", 100 * share((double)result->ahead_count, references),
             100 * share((double)result->ahead_hit_count, references),
             100 * share((double)result->ahead_lost_count, references),
@@ -388,7 +389,7 @@ static void picture_write(const struct options *options, const double *shares)
     }
 }
 
-/* Gives what the policy hits, 0 where it cannot have that disk. */
+/* Returns the policy's hits, 0 if it cannot have that disk. */
 static double one_print(const struct options *options, const struct model_policy *policy,
                         const struct replay_trace *trace, uint64_t blocks, uint64_t disk,
                         json_t *rows)
@@ -432,7 +433,7 @@ static void all_print(const struct options *options, const struct replay_trace *
     picture_write(options, shares);
 }
 
-/* How far density is under LRU at worst, in points. */
+/* Prints how far density is below LRU at worst, in points. */
 static void seeds_print(const struct options *options)
 {
     double worst = -100;

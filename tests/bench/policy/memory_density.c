@@ -1,5 +1,5 @@
-/* tests/bench/policy/memory_density.c - what earns least goes first: the code that a node evicts
- * by. */
+/* tests/bench/policy/memory_density.c - evicts the block that earns least, by the code of a
+ * node. */
 #include "runtime/policy/density/density.h"
 #include "tests/bench/policy/internal.h"
 
@@ -21,7 +21,7 @@ static void density_end(struct model_memory *memory)
     sl_density_destroy(&memory->density);
 }
 
-/* From its last block on, as the engine's word of a request is. */
+/* From its last block on, as with an engine's hint for a request. */
 static void request_keep(struct model_memory *memory, const struct model_use *use)
 {
     uint32_t unit = use->keep && use->count > 0 ? memory->here[use->ids[use->count - 1]] : 0;
@@ -38,7 +38,8 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
         return err;
     }
     sl_density_now(memory->density, use->now_s, use->kept_bytes_max);
-    for (uint32_t i = use->count; i-- > 0;) { /* as engines note them: the end of a chain first */
+    for (uint32_t i = use->count; i-- > 0;) { /* in the order in which engines note accesses: the
+                                               * end of a chain first */
         uint32_t *unit = &memory->here[use->ids[i]];
         if (use->to[i] != 0 && *unit != 0) {
             memory->references++;
@@ -69,7 +70,7 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
     return SL_OK;
 }
 
-/* A walk goes on where the last victim left; a use begins the next one. */
+/* A walk continues where the last victim left; a use starts a new one. */
 static uint32_t density_victim(struct model_memory *memory)
 {
     uint32_t unit = sl_density_next(memory->density, false);

@@ -1,4 +1,4 @@
-/* tests/bench/policy/memory_lru.c - the least recently used goes first. */
+/* tests/bench/policy/memory_lru.c - evicts the least recently used block first. */
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static void lru_end(struct model_memory *memory)
     free(memory->newer);
 }
 
-/* The end of a chain goes first. */
+/* The end of a chain is evicted first. */
 static sl_err lru_use(struct model_memory *memory, const struct model_use *use)
 {
     uint32_t end = memory->id_limit;

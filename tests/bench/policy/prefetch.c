@@ -1,5 +1,5 @@
-/* tests/bench/policy/prefetch.c - blocks come from disk before their session does, as at a node: by
- * the same table of sessions (runtime/policy/rhythm). */
+/* tests/bench/policy/prefetch.c - reads blocks from disk before their session continues, as at a
+ * node: by the same table of sessions (runtime/policy/rhythm). */
 #include "runtime/base/sl_clock.h"
 #include "runtime/policy/rhythm/sessions.h"
 #include "tests/bench/policy/internal.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #define SESSIONS_MAX 4096u
-/* How many references a second there are is known by the last so many requests. */
+/* The rate of references is measured over this number of last requests. */
 #define RATE_REQUESTS 256u
 
 struct model_ahead {
@@ -81,7 +81,7 @@ static uint32_t whole_count(const struct replay_request *request)
     return request->id_count > 1 ? request->id_count - 1 : request->id_count;
 }
 
-/* What it would take to bring the chain of the request. */
+/* Bytes to read for the chain of the request. */
 static uint64_t chain_bytes(const struct model_ahead *ahead, uint64_t number)
 {
     const struct replay_request *request = &ahead->trace->requests[number];
@@ -97,7 +97,7 @@ static uint64_t chain_bytes(const struct model_ahead *ahead, uint64_t number)
     return bytes;
 }
 
-/* Brings the chain of the request. *here: all of it is in memory, as far as it is anywhere. */
+/* Prefetches the chain of the request. *here: all of it that exists is in memory. */
 static sl_err chain_bring(struct model_ahead *ahead, uint64_t number, double worth, bool *here)
 {
     const struct replay_request *request = &ahead->trace->requests[number];
@@ -131,7 +131,7 @@ static void chain_keep(struct model_ahead *ahead, uint64_t number, uint64_t now_
     }
 }
 
-/* Whether all that there was of a session's chain is in memory still. */
+/* Whether all existing blocks of a session's chain are still in memory. */
 static bool chain_here(void *context, uint32_t session)
 {
     const struct model_ahead *ahead = context;

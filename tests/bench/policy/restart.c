@@ -1,5 +1,5 @@
-/* tests/bench/policy/restart.c - a registrar that is killed now and then, and goes on from what
- * survives: the notes of blocks in memory, of what was learnt, and of ghosts
+/* tests/bench/policy/restart.c - a registrar that is killed now and then, and continues from
+ * what survives: the notes of blocks in memory, of learned values, and of ghosts
  * (actors/registrar/records). */
 #include "runtime/base/sl_array.h"
 #include "tests/bench/policy/internal.h"
@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEARNT_REFERENCES UINT64_C(1000) /* as a registrar notes it: an eighth, in these bounds */
+#define LEARNT_REFERENCES UINT64_C(1000) /* as in a registrar: an eighth, in these bounds */
 #define LEARNT_MOST       UINT64_C(10000)
 #define LOT               1000u /* as REG_GONE_LOT; and of few units */
 #define OF_FEW            6u
 
 struct model_restarts {
     uint64_t every, next, learnt_at; /* references */
-    uint64_t *parents;               /* by identity: the hash that its block came with */
+    uint64_t *parents;               /* by identity: the parent hash of its block */
     unsigned char learnt[SL_DENSITY_LEARNT_BYTES];
     uint32_t learnt_bytes;
-    uint32_t lot_count, lot_capacity; /* a trace is short: all stay, and the latest count */
+    uint32_t lot_count, lot_capacity; /* a trace is short: all lots stay, and the latest counts */
     struct sl_density_note (*lots)[LOT];
     uint32_t last_count; /* ghosts of the lot that is not full yet: they are lost */
 };

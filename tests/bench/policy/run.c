@@ -1,15 +1,17 @@
-/* tests/bench/policy/run.c - requests against a memory, and a disk below it. */
+/* tests/bench/policy/run.c - runs requests on a memory, and a disk below it. */
 #include "tests/bench/policy/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* How far ahead a chance counts: while as much is referred to as the disk has blocks, twice. */
+/* How far into the future a chance of reuse counts: twice as many references as the disk has
+ * blocks. */
 #define HORIZON_DISKS 2u
-/* Of memory, one in so many may be what came ahead and nobody wanted yet, as at a node. */
+/* At most 1/AHEAD_SHARE of memory holds prefetched blocks that were not requested yet, as at a
+ * node. */
 #define AHEAD_SHARE 2u
-/* So that what is drawn for one purpose says nothing of the others. */
+/* Makes draws for different purposes independent. */
 #define KEEP_SEED UINT64_C(1000003)
 #define HIGH_SEED UINT64_C(2000003)
 
@@ -23,8 +25,8 @@ struct run {
     uint32_t *seen;    /* by identity: 1 + the request that has it, modulo 2^32 */
     uint64_t memory_bytes;
     uint64_t block_count, block_bytes; /* stored so far: how large a block is */
-    struct model_ahead *ahead;         /* NULL: nothing comes before it is wanted */
-    unsigned char *unread;             /* by identity: it came ahead, and nobody wanted it yet */
+    struct model_ahead *ahead;         /* NULL: no prefetching */
+    unsigned char *unread;             /* by identity: prefetched, and not requested yet */
     uint64_t ahead_count, ahead_lost_count, unread_bytes;
 };
 
@@ -33,7 +35,8 @@ static bool is_stored(const struct run *run, uint32_t id)
     return run->memory.here[id] == 0 && !model_disk_has(run->disk, id);
 }
 
-/* Of memory: what engines want kept, and what came ahead of use with what is before it. */
+/* Bytes of memory for blocks that engines want kept, and for prefetched ones with the blocks
+ * before them. */
 static uint64_t kept_bytes_max(const struct run *run)
 {
     uint64_t all = run->options->capacity_bytes;
@@ -48,7 +51,7 @@ static uint64_t unread_end(struct run *run, uint32_t id)
     return was;
 }
 
-/* Counts what the request finds. */
+/* Counts the hits of the request. */
 static uint32_t look(struct run *run, uint64_t number, struct model_result *out)
 {
     const struct replay_request *request = &run->trace->requests[number];
@@ -70,7 +73,7 @@ static uint64_t horizon(const struct run *run)
     return HORIZON_DISKS * (run->options->disk.capacity_bytes / SL_MAX(block, UINT64_C(1)));
 }
 
-/* That it is asked for again in time; 1: nobody knows, as with lru. */
+/* Chance that it is requested again in time; 1 if unknown, as with lru. */
 static double chance_of(const struct run *run, uint32_t id)
 {
     const struct model_memory *memory = &run->memory;
@@ -111,7 +114,7 @@ static void write_behind(struct run *run, uint64_t number, struct model_result *
     }
 }
 
-/* What the engine says with the request. */
+/* Applies the engine's hints of the request. */
 static void say(const struct run *run, uint64_t number, struct model_use *use)
 {
     const struct model_options *options = run->options;
@@ -161,7 +164,7 @@ static double ahead_full(void *context, uint64_t refused_bytes)
 {
     const struct run *run = context;
     uint64_t most_bytes = run->options->capacity_bytes / AHEAD_SHARE;
-    bool ever = refused_bytes <= most_bytes; /* else it is no reason for others to come later */
+    bool ever = refused_bytes <= most_bytes; /* otherwise it must not delay others */
     uint64_t bytes = run->memory.ops->kept(&run->memory) + (ever ? refused_bytes : 0);
     return bytes < most_bytes ? (double)bytes / (double)most_bytes : 1;
 }
@@ -242,7 +245,7 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
         run->seen[ids[k]] = (uint32_t)number + 1;
         bool stored = is_stored(run, ids[k]);
         bool here = run->memory.here[ids[k]] != 0;
-        run->to[k] = here || stored || k < hit; /* behind a hole, what is on disk stays there */
+        run->to[k] = here || stored || k < hit; /* after a hole, blocks stay on disk */
         use.stored_count += stored;
         run->memory_bytes += !here && run->to[k] != 0 ? model_bytes(run->options, ids[k]) : 0;
         run->block_count += stored;
@@ -332,7 +335,7 @@ static sl_err lru_run(const struct replay_trace *trace, const struct model_optio
 }
 
 const struct model_policy model_lru = {
-    .name = "lru", .text = "the least recently used goes first", .run = lru_run};
+    .name = "lru", .text = "evicts the least recently used first", .run = lru_run};
 
 static sl_err density_run(const struct replay_trace *trace, const struct model_options *options,
                           struct model_result *out)

@@ -1,4 +1,4 @@
-/* tests/bench/policy/shapes.c - traffic of shapes that policies get wrong. */
+/* tests/bench/policy/shapes.c - shapes of traffic that policies handle badly. */
 #include "tests/bench/policy/policy.h"
 #include "tests/bench/policy/workload.h"
 
@@ -119,8 +119,8 @@ static void live_end(struct shape *shape, uint32_t at)
     shape->live_count--;
 }
 
-/* Conversations, of which those that spoke lately speak again, between runs of long documents that
- * nobody asks for again. */
+/* Conversations, of which recent ones continue most often, between runs of long documents that
+ * are never requested again. */
 static void shape_scan(struct shape *shape)
 {
     while (goes_on(shape)) {
@@ -146,7 +146,7 @@ static void shape_scan(struct shape *shape)
     }
 }
 
-/* A document that many ask about within a short time, and nobody ever after. */
+/* A document with many requests within a short time, and none afterwards. */
 static void shape_burst(struct shape *shape)
 {
     while (goes_on(shape)) {
@@ -199,7 +199,7 @@ static void shape_loop(struct shape *shape)
     }
 }
 
-/* Few documents are popular, and which they are changes now and then. */
+/* Few documents are popular, and the popular ones change now and then. */
 static void shape_shift(struct shape *shape)
 {
     uint32_t places[LIVE_MAX];
@@ -244,12 +244,12 @@ static void shape_drift(struct shape *shape)
     }
 }
 
-/* Behind a prompt some of many documents, in the order in which they were found: what follows the
- * first is shared by those alone that found the same ones before it. */
+/* A prompt is followed by some of many documents, in the order in which they were found: what
+ * follows the first is shared only by requests that found the same ones before it. */
 #define RAG_DOCUMENTS 200u
 #define RAG_PLACES    (1u << 17)
 struct rag_place {
-    uint32_t before, document, first_id; /* 0: nothing is here yet */
+    uint32_t before, document, first_id; /* 0: not made yet */
 };
 
 static void rag_add(struct shape *shape, struct rag_place *places, struct chain *chain,
@@ -286,9 +286,8 @@ static void shape_rag(struct shape *shape)
     free(places);
 }
 
-/* Tenants with habits of their own share a node, and how much each asks changes: one converses, one
- * reads what nobody asks for again, one goes through the same documents in turn, one has jobs that
- * come back when their time is over. */
+/* Tenants with different habits share a node, and their shares change: one has conversations,
+ * one reads documents once, one cycles through the same documents, one has periodic jobs. */
 static void shape_tenants(struct shape *shape)
 {
     uint32_t shares[4] = {5, 1, 1, 3};
@@ -322,7 +321,7 @@ static void shape_tenants(struct shape *shape)
     }
 }
 
-/* One kind of traffic at a time: what was learnt of one is wrong for the next. */
+/* One kind of traffic at a time: what was learned from one is wrong for the next. */
 static void shape_phases(struct shape *shape)
 {
     static void (*const kinds[])(struct shape * shape) = {shape_burst, shape_agents, shape_scan,

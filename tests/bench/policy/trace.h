@@ -5,7 +5,7 @@
 
 #include "runtime/base/sl_error.h"
 
-#define REPLAY_BLOCK_TOKENS   512u /* that a hash id stands for */
+#define REPLAY_BLOCK_TOKENS   512u /* that a hash id covers */
 #define REPLAY_LINE_BYTES_MAX (16u << 20)
 #define REPLAY_REQUESTS_MAX   10000000u
 #define REPLAY_IDS_MAX        (1u << 30)
@@ -23,7 +23,7 @@ struct replay_trace {
     uint32_t blocks_max; /* of the longest request */
 };
 
-/* Adds one line. Errors, naming what is wrong: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
+/* Adds one line. Errors, with the wrong field: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err replay_trace_line(struct replay_trace *trace, const char *line, uint64_t length_bytes,
                          uint32_t block_tokens, struct sl_error *why);
 /* Reads a file ("-": standard input), at most `limit` requests. The text of an error names the

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Medians and spreads (sigma of the logarithm) in tokens. They give about 15 blocks of 512 a
- * request, a third of them reusable, like the public chat traces this stands in for. */
+ * request, a third of them reusable, like the public chat traces that this imitates. */
 #define SYSTEM_MEDIAN      1500.0
 #define SYSTEM_SIGMA       0.7
 #define USER_MEDIAN        2600.0
@@ -19,9 +19,9 @@
 #define CONTEXT_TOKENS_MAX 131072u
 
 struct session {
-    uint32_t *ids; /* full blocks of what was said */
+    uint32_t *ids; /* full blocks of the conversation */
     uint32_t id_count, id_room;
-    uint32_t tokens; /* said so far: prompt and output */
+    uint32_t tokens; /* of the conversation so far: prompt and output */
     bool alive;
 };
 
@@ -133,7 +133,7 @@ void workload_destroy(struct workload **workload)
     *workload = NULL;
 }
 
-/* A new conversation in the place of an ended one: its system prompt's whole blocks are shared with
+/* Replaces an ended conversation by a new one: its system prompt's whole blocks are shared with
  * others. */
 static bool session_begin(struct workload *workload, struct session *session)
 {
@@ -153,7 +153,7 @@ static bool session_begin(struct workload *workload, struct session *session)
     return true;
 }
 
-/* What was said becomes full blocks with ids of their own. */
+/* Adds tokens to the conversation; they become full blocks with ids of their own. */
 static bool session_say(struct workload *workload, struct session *session, uint32_t tokens)
 {
     session->tokens += tokens;

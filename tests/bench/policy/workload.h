@@ -1,10 +1,10 @@
 /* tests/bench/policy/workload.h - makes a trace of the shape of production chat traffic.
  *
- * `sessions` conversations are alive at a time; each begins with one of a few system prompts
- * (popular ones more often), has a geometric number of turns, and every turn's input is all that
- * was said before plus new user tokens. A hash id stands for the content of one block and all
- * before it: full blocks of a conversation keep theirs, a cut last block gets a new one each time.
- * A small share of requests is an exact retry. Arrivals are Poisson, lengths log-normal. */
+ * `sessions` conversations are alive at a time. Each begins with one of a few system prompts
+ * (popular ones more often) and has a geometric number of turns. Every turn's input is the
+ * conversation so far plus new user tokens. A hash id names the content of one block and all
+ * before it: full blocks of a conversation keep theirs, a cut last block gets a new one each
+ * time. A small share of requests is an exact retry. Arrivals are Poisson, lengths log-normal. */
 #ifndef SL_TESTS_BENCH_POLICY_WORKLOAD_H
 #define SL_TESTS_BENCH_POLICY_WORKLOAD_H
 

@@ -2,10 +2,10 @@
  * (client/lib/call.c).
  *
  * One thread polls the descriptors without the lock; the others wait, each at a condition of its
- * own. Whoever holds the lock may pump the mailbox: it then says that this process is awake
+ * own. A thread that holds the lock may pump the mailbox: it then marks this process as awake
  * (`sleeping` = 0, so the actor does not ring), takes the event that the poller waits for, and ends
- * the calls of others. Nobody looks again by time here. A thread that sleeps for good while its
- * answer lies in the ring is an invalid end state. Memory order is queue.pml's subject: steps under
+ * the calls of others. No thread polls by time here. A thread that sleeps forever while its
+ * answer is in the ring is an invalid end state. Memory order is queue.pml's subject: steps under
  * the lock and the actor's two steps are atomic here.
  *
  * Each rule is needed; without it the model must fail (tests/models/models_test.py):
@@ -14,14 +14,14 @@
  *   NO_KEEP_START   nor one that sent a request, which may take the event
  *   NO_KEEP_LEAVE   nor one that looked without waiting
  *   NO_LOOK_ARMED   arming without a look at the ring
- *   NO_HAND_OVER    a thread that leaves while nobody polls wakes nobody
+ *   NO_HAND_OVER    a thread that leaves while no thread polls wakes none
  *   NO_WAKE_POLLER  the end of the poller's call does not wake it
  *   NO_WAKE_WAITER  the end of another thread's call does not wake that one */
 #ifndef CLIENTS
 #define CLIENTS 3
 #endif
 #define CALLS  2 /* of each thread */
-#define LOOKS  1 /* of each thread: waits of no time */
+#define LOOKS  1 /* of each thread: waits with a time of 0 */
 #define NOBODY 255
 
 bit locked;
@@ -35,7 +35,7 @@ bit answered[CLIENTS];  /* in the ring */
 bit done[CLIENTS];
 bit waits[CLIENTS];
 bit woken[CLIENTS];
-byte ended; /* threads that made all their calls */
+byte ended; /* number of threads that made all their calls */
 
 #define ring_holds (answered[0] || answered[1] || (CLIENTS > 2 && answered[CLIENTS - 1]))
 
@@ -49,7 +49,8 @@ inline unlock()
     locked = 0
 }
 
-/* One step: nobody else runs under the lock, and the actor's answers come before or behind. */
+/* One step: no other thread runs under the lock, and the actor's answers arrive before or after
+ * it. */
 inline pump()
 {
     d_step {
@@ -85,7 +86,7 @@ inline pump()
     }
 }
 
-/* came: something lies in the ring, do not sleep. */
+/* came: the ring has frames, do not sleep. */
 inline arm(came)
 {
     sleeping = 1;
@@ -142,7 +143,7 @@ active [CLIENTS] proctype client()
         done[_pid] = 0;
         requested[_pid] = 1;
         if
-        :: event = 0 /* the send asked the descriptors, too */
+        :: event = 0 /* the send also polled the descriptors */
         :: skip
         fi;
 #ifndef NO_KEEP_START

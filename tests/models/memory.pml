@@ -6,7 +6,7 @@
  * Loads take the newest store of their own thread, else memory. They happen in program order here; where
  * the code has an acquire that keeps a load from moving, the models' NO_... variants move it.
  *
- * Whoever includes this defines WORDS and THREADS. Words are named as in the code. */
+ * The including model defines WORDS and THREADS. Words are named as in the code. */
 #ifndef BUFFER
 #define BUFFER 5 /* stores a thread may have under way: a full buffer makes it wait */
 #endif
@@ -35,7 +35,7 @@ inline buffer_add(who, where, what, is_release)
 #define store(who, where, what)         buffer_add(who, where, what, 0)
 #define store_release(who, where, what) buffer_add(who, where, what, 1)
 
-/* Waits until every store of this thread is seen by all: the loads behind it come after. */
+/* Waits until every store of this thread is visible to all: later loads come after. */
 #define fence_seq_cst(who) (buffers[who].count == 0)
 
 #ifdef TSO
@@ -62,7 +62,7 @@ inline load(who, where, out)
     }
 }
 
-/* Lets stores out of the buffers, one at a time, whenever it likes. */
+/* Moves stores from the buffers to memory, one at a time, at any moment. */
 active proctype storage()
 {
     byte who, pick, at;
@@ -82,7 +82,7 @@ end_storage:
         :: break
         od;
         if
-        :: pick > 0 && buffers[who].release[pick] -> may = 0 /* all before it must be out */
+        :: pick > 0 && buffers[who].release[pick] -> may = 0 /* all before it must have left */
         :: else -> skip
         fi;
         do

@@ -9,7 +9,7 @@
  * The bytes of an extent are one word: the generation that they were written for.
  *
  * Safe means: an entry that was accepted is one that was written; a copy that was accepted and every
- * look at pinned bytes see the bytes of that entry; the key, which is always there, is never missed (a
+ * look at pinned bytes see the bytes of that entry; the key, which always exists, is never missed (a
  * torn look is no miss: it is repeated).
  *
  * Without one of its fences the model must fail; tests/models/models_test.py checks each:
@@ -24,7 +24,7 @@
  *   NO_RELEASE_RECORD record_write: release of the new version
  *   NO_RELEASE_KIND   record_set_kind: release of the kind of a record that has left its slot
  *   NO_RELEASE_GIVE   sl_pins_give: release between the last look at the bytes and the empty slot
- *   NO_RECHECK, NO_SCAN, REUSE_VERSION: steps left out, for good measure */
+ *   NO_RECHECK, NO_SCAN, REUSE_VERSION: steps left out, as a cross-check */
 #define RECORDS 2
 #define SLOT        0 /* of the key: record + 1 */
 #define VERSION     1 /* of each record */
@@ -51,7 +51,7 @@
 #endif
 #define VERSIONS (2 * CHANGES + 2)
 
-/* What was written under each version; a ghost. */
+/* What was written under each version: ghost variables. */
 byte wrote_generation[VERSIONS + 1];
 byte wrote_offset[VERSIONS + 1];
 
@@ -100,7 +100,7 @@ proctype registrar()
         record = 1 - record;
         if
         :: skip
-        :: /* its slab had been given back: slab_open */
+        :: /* its slab was released and reused: slab_open */
 #ifndef NO_FENCE_SLAB
             fence_release(REGISTRAR);
 #endif
@@ -169,7 +169,7 @@ inline load_words(record)
     load(READER, WHAT + record, what)
 }
 
-/* The slot first: when it has come back to this record (ABA), the version behind it has changed. */
+/* The slot first: if it names this record again (ABA), the version read after it has changed. */
 inline load_again(record)
 {
 #ifdef NO_ACQUIRE_SLOT

@@ -15,9 +15,9 @@
  *   NO_FENCE_RING     the producer's fence between `tail` and its look at `sleeping`
  *   NO_RELEASE_TAIL   release of `tail`: data before it
  *   NO_ACQUIRE_TAIL   acquire of `tail`: data after it
- *   NO_RELEASE_HEAD   release of `head`: the data was read before its place is given back
+ *   NO_RELEASE_HEAD   release of `head`: the data was read before its place is released
  *   NO_RECHECK        the second look at `tail` left out
- *   NO_LOOK_AGAIN     with DEATH: a sleeper that trusts the doorbell alone */
+ *   NO_LOOK_AGAIN     with DEATH: a sleeper that waits only for the doorbell */
 #define RING     2 /* places */
 #ifndef ITEMS
 #define ITEMS    4
@@ -130,7 +130,7 @@ asleep:
 #endif
 #endif
                 :: producer_done && buffers[PRODUCER].count == 0 && doorbell == 0 &&
-                    memory[TAIL] == head -> goto done /* nothing is left: the end of the story */
+                    memory[TAIL] == head -> goto done /* nothing is left: end */
                 fi
             :: else -> skip
             fi;

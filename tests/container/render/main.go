@@ -3,7 +3,7 @@
 //
 //	render CHART RELEASE NAMESPACE [VALUES.yaml...]
 //
-// Each further file of values wins over those before it. Prints the manifests, NOTES.txt left out; --notes prints that alone.
+// Each further file of values wins over those before it. Prints the manifests, without NOTES.txt; --notes prints only that.
 // Needs Debian's golang-github-masterminds-sprig-dev and golang-k8s-sigs-yaml-dev.
 package main
 

@@ -62,5 +62,5 @@ sl_err sup_notify_send(const struct sup_notify *notify, const char *text, struct
     }
     ssize_t sent = sendto(notify->fd, text, strlen(text), MSG_DONTWAIT | MSG_NOSIGNAL,
                           (const struct sockaddr *)&notify->address, notify->address_bytes);
-    return sent >= 0 ? SL_OK : sl_fail_os(why, errno, "tell NOTIFY_SOCKET '%.40s'", text);
+    return sent >= 0 ? SL_OK : sl_fail_os(why, errno, "send '%.40s' to NOTIFY_SOCKET", text);
 }

@@ -295,7 +295,7 @@ class Dirs(unittest.TestCase):
             self.in_use(used, "log_dir", said.stdout)
             self.assertEqual(os.listdir(used), [])
             self.assertFalse(os.path.islink(node.directory + "/run/log"))
-            self.assertIn(f"{len(before)} actors go on", node.start().stdout)
+            self.assertIn(f"{len(before)} actors", node.start().stdout)
             self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
             node.supervisor("restart", "--log-dir", node.directory + "/run")
             node.supervisor("restart", "--log-dir", self.home + "/new")
@@ -320,7 +320,7 @@ class Dirs(unittest.TestCase):
             fd = self.held(node.shm)
             said = node.stop().stdout
             self.in_use(node.shm, "shm_dir", said)
-            self.assertIn(f"what is in {node.shm} stays", said)
+            self.assertIn(f"shared memory in {node.shm} is kept", said)
             self.assertEqual(tree(node.shm), before)
             os.close(fd)
             node.start()
@@ -343,8 +343,8 @@ class Dirs(unittest.TestCase):
             node.wait_restarted("registrar", before, 20)
             node.wait_ready(20)
             self.assertEqual(node.supervisor_pid(), supervisor)
-            self.assertIn(f"what is in {node.shm} stays: see", node.stop().stdout)
-            self.assertIn(f"what is in {node.shm} stays\"", log_of(node, "supervisor"))
+            self.assertIn(f"shared memory in {node.shm} is kept: see", node.stop().stdout)
+            self.assertIn(f"shared memory in {node.shm} is kept\"", log_of(node, "supervisor"))
             shutil.rmtree(node.shm)
 
     def test_a_supervisor_holds_the_directories_while_no_actor_lives(self):
@@ -518,7 +518,7 @@ class Dirs(unittest.TestCase):
             node.where[-1] = node.shm + ".2"
             refused = node.supervisor("start", *node.settings, check=False)
             self.assertEqual(refused.returncode, 1, refused.stdout)
-            self.assertIn(f"its memory is in {node.shm}: name that", refused.stdout)
+            self.assertIn(f"its memory is in {node.shm}: set shm_dir to it", refused.stdout)
             self.assertFalse(os.path.exists(node.shm + ".2/index"))
             node.where[-1] = node.shm
             said = node.supervisor("start", *node.settings, "--contributions", "true", "--disk-path", self.home + "/other").stdout

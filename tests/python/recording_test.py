@@ -208,7 +208,7 @@ class Sizes(unittest.TestCase):
             text, want = text.encode().decode("unicode_escape"), eval(want, names)  # a table of ours
             with self.subTest(text=text):
                 if want is None:
-                    self.assertRaisesRegex(argparse.ArgumentTypeError, "no size", advise.size_parse, text)
+                    self.assertRaisesRegex(argparse.ArgumentTypeError, "not a size", advise.size_parse, text)
                 else:
                     self.assertEqual(advise.size_parse(text), want)
 

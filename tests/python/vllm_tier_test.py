@@ -239,7 +239,7 @@ class Tier(python_support.OnNode):
                     tier.drain_jobs()
                     self.assertEqual(len(waits), 2)
                 else:
-                    with self.assertRaisesRegex(TimeoutError, "not over"):
+                    with self.assertRaisesRegex(TimeoutError, "have not ended"):
                         tier.drain_jobs()
                     self.assertLessEqual(sum(waits), 10 * 0.05)
 

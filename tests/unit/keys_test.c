@@ -617,7 +617,7 @@ static const struct {
     {{.format = "sglang", .block_tokens = 4, .extras = "[[{\"lora\": \"a\"}]]"}, "unknown member"},
     {{.format = "sglang", .block_tokens = 4, .extras = "[[{\"extra_key\": 1}]]"}, "text or null"},
     {{.format = "sglang", .block_tokens = 4, .extras = "[[], [{\"extra_key\": \"a\"}]]"},
-     "block 0 alone"},
+     "only in block 0"},
     {{.format = "lmcache-sha256", .block_tokens = 4, .extras = "[[\"a\"]]"}, "takes no extras"},
 };
 

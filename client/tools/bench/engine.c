@@ -84,8 +84,7 @@ static uint32_t *set_blocks(struct engine_bench *bench, uint64_t set)
     return &bench->device_blocks[set % bench->sets * bench->blocks];
 }
 
-/* Calls each() for the first and the last bytes of every piece of the op, with their right value.
- */
+/* Calls each() for the first and last bytes of every piece of the op, with their right value. */
 static uint64_t stamps_walk(struct engine_bench *bench, uint64_t number, uint64_t set,
                             uint64_t (*each)(unsigned char *at, uint64_t value, uint64_t bytes))
 {
@@ -164,8 +163,7 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
                                           .hash_bytes = HASH_BYTES,
                                           .device_blocks = set_blocks(bench, number),
                                           .device_block_count = (uint32_t)bench->blocks};
-    /* Before a load its blocks get bytes of no op, so that a load that copies nothing is noticed.
-     */
+    /* A load's blocks get bytes of no op, so that a load that copies nothing is noticed. */
     (void)stamps_walk(bench, kind == ENGINE_STORE ? number : ~number, number, stamp_write);
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t started_ns = sl_clock_monotonic_ns();
@@ -320,8 +318,7 @@ static sl_err round_run(struct engine_bench *bench, struct sl_error *why)
     return err;
 }
 
-/* Runs every set once, so that memory is mapped on both sides and every device block was written.
- */
+/* Runs every set once, to map memory on both sides and write every device block. */
 static sl_err warm_up(struct engine_bench *bench, struct sl_error *why)
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + WARM_UP_NS;

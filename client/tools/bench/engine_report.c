@@ -16,8 +16,7 @@ uint32_t engine_sides(const struct engine_bench *bench, enum engine_kind kind)
     return bench_copy_name(&bench->rows[kind].limit) != NULL ? BENCH_SIDES : BENCH_SIDE_COPY;
 }
 
-/* Median of a side's rates, each divided by the other side's rate in the same round (BENCH_SIDES:
- * not divided). */
+/* Median of a side's rates, divided by the divisor's rates by rounds (BENCH_SIDES: not divided). */
 static double median(const struct engine_bench *bench, const struct engine_row *row,
                      enum bench_side side, enum bench_side divisor)
 {

@@ -116,8 +116,7 @@ const char *bench_copy_name(const struct bench *bench)
     return bench->kind == BENCH_EXISTS || routine == NULL ? NULL : routine->name;
 }
 
-/* Copies in the direction and with the sizes of the operation, one after the other through the
- * whole memory. */
+/* Walks through the memory with copies in the direction and with the sizes of the operation. */
 static void copy_turn(struct bench *bench, const struct sl_copy_routine *routine)
 {
     uint64_t slots = SL_MAX(bench->walk_bytes / bench->size_bytes, 1);
@@ -138,8 +137,7 @@ static void copy_turn(struct bench *bench, const struct sl_copy_routine *routine
     }
 }
 
-/* The minimal look-up: hashes the key and probes a table of 64-bit hashes with the same number of
- * keys. */
+/* The minimal look-up: hashes the key, probes a table of 64-bit hashes of the same size. */
 static bool probe_turn(struct bench *bench)
 {
     uint64_t found = 0;

@@ -1,5 +1,4 @@
-/* client/tools/bench/workload.c - sluicectl workload: parses the options and becomes workload.py.
- */
+/* client/tools/bench/workload.c - sluicectl workload: parses options and becomes workload.py. */
 #include "client/tools/bench/commands.h"
 
 #include <inttypes.h>

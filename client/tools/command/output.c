@@ -45,8 +45,7 @@ static int exit_code_of(sl_err code)
     }
 }
 
-/* Lists the running nodes of this user, unless a setting names the directories: there it cannot
- * look for other nodes. */
+/* Lists the running nodes of this user. It cannot look for them if a setting names directories. */
 static void own_nodes_say(const struct ctl *ctl, FILE *out)
 {
     char base[64], path[sizeof base + NAME_MAX + 2];

@@ -203,8 +203,7 @@ static sl_err record_check(const struct sl_config *config, bool running, struct 
                : sl_fail(why, err, "record: %s", said.text);
 }
 
-/* Checks everything that would end an actor of a node with these settings. checks.py prints the
- * reasons on standard error. */
+/* Checks for everything that would end an actor. checks.py prints the reasons on standard error. */
 static int needs_check(const struct ctl *ctl)
 {
     static const char *const words[] = {"start", NULL};
@@ -229,8 +228,7 @@ static int needs_check(const struct ctl *ctl)
     return code;
 }
 
-/* Checks whether the disk tier could start. SL_ERR_BUSY is no failure while the node runs: it uses
- * its own disks. */
+/* Checks whether the disk tier could start. Disks that the running node itself uses are fine. */
 static int disks_check(const struct ctl *ctl)
 {
     struct sl_error why = {0};

@@ -84,8 +84,7 @@ static json_t *needs_json(const struct sl_config *config)
         ctl_json_u64(sizes.segment_bytes), "disk_why", why_json(err, &why));
 }
 
-/* Why a system call gave no descriptor, as a seccomp profile may refuse it; "": it gave fd, which
- * is closed. */
+/* Why a system call, which a seccomp profile may refuse, gave no descriptor; "": it gave fd. */
 static json_t *call_json(long fd)
 {
     json_t *why = json_string(fd < 0 ? strerror(errno) : "");
@@ -127,8 +126,7 @@ struct doctor {
     bool as_is;   /* only settings of the running node are looked at */
 };
 
-/* Reads the supervisor's settings file, lines of name=value. Errors: SL_ERR_NOT_FOUND,
- * SL_ERR_CONFIG. */
+/* Reads lines of name=value that the supervisor wrote. Errors: SL_ERR_NOT_FOUND, SL_ERR_CONFIG. */
 static sl_err settings_read(const char *path, struct sl_config *config, struct sl_error *why)
 {
     char line[LINE_BYTES];

@@ -1,5 +1,4 @@
-/* client/tools/ctl/metrics.c - sluicectl metrics: all metrics of a node as monitoring reads them.
- */
+/* client/tools/ctl/metrics.c - sluicectl metrics: all metrics of a node, for monitoring. */
 #include "client/tools/ctl/commands.h"
 #include "client/tools/ctl/status_ready.h"
 #include "client/tools/metrics/scrape.h"

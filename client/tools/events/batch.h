@@ -2,8 +2,7 @@
  *
  * A message is [time, [event...], data-parallel rank or nil]: Dynamo's decoder refuses a fourth
  * element. One event combines removed blocks of a medium, or stored blocks without a parent of a
- * medium (their hashes are then not a chain), or a chain of stored blocks whose first has a parent.
- */
+ * medium (not a chain then), or a chain of stored blocks whose first has a parent. */
 #ifndef SL_CLIENT_EVENTS_BATCH_H
 #define SL_CLIENT_EVENTS_BATCH_H
 

@@ -80,8 +80,7 @@ static bool bytes_send(int fd, const uint8_t *bytes, size_t length)
     return true;
 }
 
-/* Whether a subscription or its end may pass to ZeroMQ. A cancelled topic makes room for another.
- */
+/* Whether a subscription or its end may pass. A cancelled topic makes room for another one. */
 static bool topic_pass(struct connection *self, bool subscribes, const uint8_t *bytes,
                        size_t length)
 {
@@ -135,8 +134,7 @@ static enum verdict frame_judge(struct connection *self, uint8_t flags, const ui
     return self->frame_count < EV_REQUEST_FRAMES_MAX ? PASS : END;
 }
 
-/* Passes bytes of the greeting on, for ZMTP 3 only: earlier versions have other frames. Gives their
- * number; 0: refused. */
+/* Passes on bytes of the greeting of ZMTP 3. Gives their number; 0: another version. */
 static size_t greeting_take(struct connection *self)
 {
     size_t share = SL_MIN(self->used, GREETING_BYTES - self->seen);
@@ -149,8 +147,7 @@ static size_t greeting_take(struct connection *self)
     return bytes_send(self->inner, self->in, share) ? share : 0;
 }
 
-/* Handles the first complete frame. Gives its bytes; 0: no frame is complete, or, with *end, the
- * connection has to end. */
+/* Handles a complete frame. Gives its bytes; 0: none is complete, or *end: close the connection. */
 static size_t frame_take(struct connection *self, bool *end)
 {
     const uint8_t *in = self->in;

@@ -199,8 +199,7 @@ static uint64_t kept_begin(const struct ev_publisher *self)
     return self->stats.sequence - self->kept_count;
 }
 
-/* Keeps a copy of a message for requests. If there is no memory for it, all kept messages are
- * dropped, so that a request for it gets a snapshot. */
+/* Keeps a copy of a message. Without memory it drops all kept ones: requests then get snapshots. */
 static void keep(struct ev_publisher *self, const void *payload, size_t length_bytes)
 {
     const struct ev_publisher_options *options = &self->options;
@@ -289,8 +288,8 @@ void ev_publisher_snapshot_add(struct ev_publisher *publisher, const void *paylo
         (struct message){.length_bytes = length_bytes, .payload = copy};
 }
 
-/* A snapshot after which all messages are kept: the newest one if it is fresh, else a new one.
- * NULL: all are in use, or no memory. */
+/* The newest snapshot if it is fresh and all later messages are kept, else a new one. NULL: all are
+ * in use, or no memory. */
 static struct snapshot *snapshot_take(struct ev_publisher *self, uint64_t now_ns)
 {
     struct snapshot *newest = self->newest;

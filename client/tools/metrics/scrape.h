@@ -32,8 +32,7 @@ struct scrape_sink {
  * SL_ERR_NO_MEMORY, those of shm files except SL_ERR_NOT_FOUND: registrars of older releases have
  * no counts of clients. */
 sl_err scrape_node(const char *shm_dir, const struct scrape_sink *sink, struct sl_error *why);
-/* Writes Prometheus' text format, version 0.0.4. Errors: as above; out may then have a part of it.
- */
+/* Writes Prometheus' text format, version 0.0.4. Errors: as above; out may then have a part. */
 sl_err scrape_text(const char *shm_dir, FILE *out, struct sl_error *why);
 
 #endif

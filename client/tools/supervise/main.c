@@ -9,9 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Exit code 1: the kernel reports that no process has the socket. 0: a process has it or may have
- * it. It connects with another socket type: a live socket refuses it by the type, and its process
- * is not disturbed. */
+/* Exit code 1: the kernel reports that no process has the socket. 0: a process has or may have it.
+ * Connects with another socket type: a live socket refuses that, without effect on its process. */
 static int listens(const char *path)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};

@@ -121,8 +121,7 @@ static bool is_ready(const struct watched *at)
     return at->health == SL_HEALTH_READY || at->health == SL_HEALTH_DEGRADED;
 }
 
-/* Maps the page of this process if need be, and reads it. False: only the page of a predecessor
- * exists, or none. */
+/* Maps and reads the page of this process. False: there is only that of a predecessor, or none. */
 static bool page_of(struct watcher *self, struct watched *at, struct sl_metrics_summary *out)
 {
     if (at->view != NULL) {
@@ -538,7 +537,7 @@ static sl_err watcher_open(struct watcher *self, struct sl_error *why)
     return err;
 }
 
-/* Only this process uses its ends of the script's pipes, so it may make them non-blocking. */
+/* Makes its ends of the script's pipes non-blocking; no other process uses them. */
 static void pipes_unblock(void)
 {
     static const int fds[] = {STDIN_FILENO, STDOUT_FILENO};

@@ -1,5 +1,5 @@
-/* tests/unit/aead_test.c - AES-GCM by libipsec-mb and by libcrypto: known answers, and each beside
- * the other. Where libipsec-mb is not used, libcrypto stands beside itself. */
+/* tests/unit/aead_test.c - AES-GCM by libipsec-mb and by libcrypto: known answers, and each against
+ * the other. Where libipsec-mb is not used, libcrypto is compared with itself. */
 #include "runtime/net/fabric/core/aead.h"
 
 #include <check.h>
@@ -89,8 +89,8 @@ START_TEST(answers_are_those_of_the_specification)
     }
 END_TEST
 
-/* Every length up to some blocks, and those around a record; cut anywhere; the same object all the
- * time, with another key each time. */
+/* Every length up to some blocks, and those around a record, cut anywhere; always the same object,
+ * with a different key each time. */
 START_TEST(both_libraries_make_the_same)
     {
         uint8_t key[16], nonce[12], head[5], tags[2][SL_AEAD_TAG_BYTES];
@@ -118,7 +118,7 @@ START_TEST(both_libraries_make_the_same)
             }
             ck_assert_mem_eq(tags[0], tags[1], sizeof(tags[0]));
             ck_assert(memcmp(sealed[0], sealed[1], length) == 0);
-            for (uint32_t i = 0; i < 2; i++) { /* in place, too */
+            for (uint32_t i = 0; i < 2; i++) { /* in place as well */
                 record.seed = next(&seed) | 1;
                 parts(&opens[i], &record, i == 0 ? opened : sealed[1], sealed[1], length);
                 ck_assert(sl_aead_open_end(&opens[i], tags[0]));
@@ -132,7 +132,7 @@ START_TEST(both_libraries_make_the_same)
     }
 END_TEST
 
-/* Each bit of what was sealed, of its head, its nonce and its tag. */
+/* Changes each bit of the sealed bytes, of their head, the nonce and the tag. */
 START_TEST(a_bit_that_was_changed_is_found)
     {
         struct changed {
@@ -155,7 +155,7 @@ START_TEST(a_bit_that_was_changed_is_found)
         }
         ck_assert_uint_eq(found, 8 * sizeof(changed));
         parts(&opens, &known, opened, case_sealed, sizeof(case_sealed));
-        ck_assert(sl_aead_open_end(&opens, case_tag)); /* the right one, behind all of them */
+        ck_assert(sl_aead_open_end(&opens, case_tag)); /* the right one, after all of them */
         sl_aead_fini(&opens);
     }
 END_TEST

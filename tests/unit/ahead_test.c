@@ -24,7 +24,7 @@ static bool take(uint32_t size, uint32_t life)
     return sl_ahead_take(&ahead, size * SL_KIB, life, &extent);
 }
 
-/* As many as there are rows, all of them empty meanwhile. */
+/* As many sizes as there are rows, all of which become empty in between. */
 START_TEST(sizes_that_take_turns_are_all_wanted_again)
     {
         for (uint32_t size = 1; size <= SL_AHEAD_CLASSES; size++) {

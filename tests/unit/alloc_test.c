@@ -1,5 +1,5 @@
-/* tests/unit/alloc_test.c - the allocator against a naive model; its speed and fragmentation are
- * printed. */
+/* tests/unit/alloc_test.c - the allocator against a simple model; prints its speed and
+ * fragmentation. */
 #include "ipc/shm/sl_arena.h"
 #include "tests/unit/shm_support.h"
 
@@ -60,7 +60,7 @@ START_TEST(space_comes_from_the_populated_prefix_only)
         sl_alloc_grow(alloc, 16 * PAGE);
         sl_alloc_give(alloc, 0, 8 * PAGE);
         ck_assert_int_eq(sl_alloc_take(alloc, 16 * PAGE, &offset),
-                         SL_OK); /* what grew joins what was there */
+                         SL_OK); /* the new space joins the old */
         sl_alloc_destroy(&alloc);
     }
 END_TEST
@@ -237,7 +237,7 @@ static void model_check_stats(const struct model *model, const struct sl_alloc *
     }
 }
 
-/* A fresh allocator from claims in another order, as after a restart. */
+/* Builds a new allocator from claims in another order, as after a restart. */
 static struct sl_alloc *model_rebuild(struct model *model, uint64_t populated, uint64_t *random)
 {
     bool grow_first = random_next(random) % 2 == 0;
@@ -260,7 +260,8 @@ static struct sl_alloc *model_rebuild(struct model *model, uint64_t populated, u
     return alloc;
 }
 
-/* Nothing in use lies behind the end, and it is no further away than that or what is usable. */
+/* Checks that no used byte is past the end, which is at most the last used byte or the usable
+ * size. */
 static void model_check_end(const struct model *model, struct sl_alloc *alloc)
 {
     struct sl_alloc_stats stats;
@@ -275,7 +276,7 @@ static void model_check_end(const struct model *model, struct sl_alloc *alloc)
     ck_assert_uint_eq(stats.free_bytes, stats.usable_bytes - opened_bytes);
 }
 
-/* Both give how much is usable afterwards: an extent may lie across the edge. */
+/* Both return the usable bytes afterwards: an extent may lie across the edge. */
 static uint64_t model_grow(struct sl_alloc *alloc, uint64_t to)
 {
     struct sl_alloc_stats stats;
@@ -323,7 +324,7 @@ START_TEST(extents_never_overlap_and_nothing_is_lost)
                 populated = usable;
             } else if (dice == 999) {
                 sl_alloc_destroy(&alloc);
-                populated = most; /* all that is there */
+                populated = most; /* all of it */
                 alloc = model_rebuild(model, populated, &random);
             }
             model_check_stats(model, alloc);
@@ -381,8 +382,8 @@ static void churn_remove(struct churn *churn, uint64_t which)
     churn->lengths[which] = churn->lengths[churn->count];
 }
 
-/* Fill, then replace at random as a full cache does: free until the next one fits. Wasted is what
- * is neither used nor usable then. */
+/* Fills it, then replaces extents at random like a full cache: frees until the next one fits. Space
+ * that is neither used nor usable then is wasted. */
 START_TEST(speed_and_fragmentation_are_printed)
     {
         uint64_t random = 12345;

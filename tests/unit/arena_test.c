@@ -1,4 +1,4 @@
-/* tests/unit/arena_test.c - bounds, generations, populating while serving. */
+/* tests/unit/arena_test.c - the arena's bounds, generations, and populating while it serves. */
 #include "ipc/shm/sl_arena.h"
 #include "tests/unit/shm_support.h"
 
@@ -49,8 +49,8 @@ START_TEST(generations_never_come_back)
     }
 END_TEST
 
-/* Claims name an extent by its generation: what was granted by a node is nothing to the next one,
- * also when that was made in the same second. */
+/* Claims name an extent by its generation: one from an earlier node is invalid in the next, even if
+ * both were made in the same second. */
 START_TEST(arenas_of_one_second_have_no_generation_in_common)
     {
         uint64_t last = 0;
@@ -200,7 +200,7 @@ START_TEST(populating_stops_at_what_is_wanted)
     }
 END_TEST
 
-/* An arena that its file system has no room for. NULL: no tmpfs can be mounted here. */
+/* An arena for which its file system has no space. NULL: no tmpfs can be mounted here. */
 static struct sl_arena *arena_in_50_mib(char **dir)
 {
     *dir = shm_dir_make();
@@ -256,7 +256,7 @@ static const struct {
     {ARENA_BYTES, ARENA_BYTES}, {UINT64_MAX, ARENA_BYTES},
 };
 
-/* Even rows populate, odd ones allocate alone. */
+/* Even rows populate, odd ones only allocate. */
 START_TEST(hurry_reaches_what_is_wanted_at_once)
     {
         char *dir = shm_dir_make();
@@ -280,7 +280,8 @@ START_TEST(hurry_reaches_what_is_wanted_at_once)
     }
 END_TEST
 
-/* What hurry takes over while threads are at it is there when it returns, and stays. */
+/* Slices that hurry takes over from running threads are available when it returns, and remain
+ * so. */
 START_TEST(hurry_beside_threads_waits_for_none_of_them)
     {
         char *dir = shm_dir_make();
@@ -312,8 +313,8 @@ START_TEST(hurry_beside_threads_waits_for_none_of_them)
     }
 END_TEST
 
-/* Nothing that was published is ever taken away, however many threads meet the end of the memory
- * beside a hurry. */
+/* A published slice is never withdrawn, however many threads reach the end of memory during a
+ * hurry. */
 START_TEST(full_system_takes_nothing_back_from_beside_a_hurry)
     {
         char *dir = NULL;
@@ -359,8 +360,8 @@ static long faults_so_far(void)
     return usage.ru_minflt;
 }
 
-/* Returns the page faults of writing to each page; uninstrumented, for a sanitizer's shadow has
- * faults of its own. */
+/* Returns the number of page faults when each page is written. Not instrumented, since a
+ * sanitizer's shadow memory has faults of its own. */
 __attribute__((noinline, no_sanitize("address"), no_sanitize("thread"))) static long
 faults_of_writing(volatile unsigned char *at, uint64_t length)
 {
@@ -380,7 +381,7 @@ static bool system_populates_for_reading(void)
     return can;
 }
 
-/* An odd size, so that the last piece is a short one. */
+/* An odd size, so that the last piece is shorter. */
 START_TEST(mapped_range_is_written_without_faults)
     {
         char *dir = shm_dir_make();
@@ -411,7 +412,7 @@ START_TEST(mapped_range_is_written_without_faults)
     }
 END_TEST
 
-/* ---- giving back ---- */
+/* ---- releasing memory ---- */
 
 static uint64_t blocks_bytes(const char *dir)
 {
@@ -445,7 +446,7 @@ START_TEST(memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros)
         ck_assert_uint_eq(sl_arena_populated_bytes(client), 3 * SLICE_BYTES);
         ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
         ck_assert_uint_eq(at[3 * SLICE_BYTES - 1], 7);
-        ck_assert_uint_eq(at[3 * SLICE_BYTES], 0); /* a reader that comes late */
+        ck_assert_uint_eq(at[3 * SLICE_BYTES], 0); /* by a late reader */
         ck_assert_uint_gt(blocks_bytes(dir), before + 3 * SLICE_BYTES);
         ck_assert_int_eq(sl_arena_give_back(arena, 3 * SLICE_BYTES, NULL), SL_OK);
         ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
@@ -473,7 +474,7 @@ START_TEST(memory_that_somebody_keeps_is_not_given_back)
         populate_to(arena, 2 * SLICE_BYTES);
         ck_assert_int_eq(sl_arena_attach(dir, 0, false, &reader, NULL), SL_OK);
         ck_assert_int_eq(sl_arena_attach(dir, 0, true, &keeper, NULL), SL_OK);
-        ck_assert(!sl_arena_keep(reader)); /* it cannot say so, and must not register */
+        ck_assert(!sl_arena_keep(reader)); /* read-only: it cannot, and must not register */
         ck_assert(!sl_arena_is_kept(arena));
 
         ck_assert(sl_arena_keep(keeper));

@@ -24,7 +24,7 @@ static enum sl_option_takes option_find(const void *table, const char *name, siz
     return SL_OPTION_UNKNOWN;
 }
 
-/* The walk as text: a letter for the kind, the number of an option, the value or word. */
+/* Formats the walk as text: a letter for the kind, the number of an option, the value or word. */
 static void walk_text(enum sl_dash dash, char *words, char *out, size_t room)
 {
     static const char kinds[] = "EWOUNX"; /* end, word, option, unknown, no value, unwanted */

@@ -1,5 +1,5 @@
-/* tests/unit/block_names_test.c - which block and which part a key is of, in the formats of
- * engines' connectors. */
+/* tests/unit/block_names_test.c - to which block and part a key belongs, in the formats of engines'
+ * connectors. */
 #include "runtime/keys/sl_block_names.h"
 #include "tests/unit/shm_support.h"
 

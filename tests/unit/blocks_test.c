@@ -1,5 +1,6 @@
 /* tests/unit/blocks_test.c - look-ups of blocks by the engine's keys, in an index that the test
- * writes itself: what is there, what a prefix needs, what is held, threads beside a writer. */
+ * writes itself: present blocks, the blocks that a prefix needs, held blocks, and threads that read
+ * during writes. */
 #include "client/lib/engine.h"
 #include "tests/support/tmpdir.h"
 
@@ -70,7 +71,7 @@ static void hash_make(unsigned char *to, uint32_t bytes, uint32_t number)
     }
 }
 
-/* Gives the record of a block with one part; pending: without it. */
+/* Returns the record of a block with one part; pending: without the part. */
 static sl_ref block_put(struct bed *bed, uint32_t number, uint32_t hash_bytes, bool pending)
 {
     unsigned char hash[64];
@@ -120,7 +121,7 @@ static struct sl_looked look_up(struct bed *bed, const struct sl_look *look, uns
     return out;
 }
 
-/* Of 300 blocks, 0 to 199 are there but for 130, which is being written, and 150, 151. */
+/* Of 300 blocks, 0 to 199 exist, except 130, which is being written, and 150 and 151. */
 static bool is_there(uint32_t number)
 {
     return number < 200 && number != 130 && number != 150 && number != 151;
@@ -319,7 +320,7 @@ START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
             struct sl_look_class classes[CLASSES];
             uint32_t class_count = (uint32_t)rand() % (CLASSES + 1);
             uint32_t count = (uint32_t)rand() % (round % 2 == 0 ? 65 : BITS + 1);
-            uint32_t holes = (uint32_t)rand() % 8 + 1; /* none to some: one of so many */
+            uint32_t holes = (uint32_t)rand() % 8 + 1; /* one in `holes` bytes has gaps */
             for (uint32_t i = 0; i < class_count; i++) {
                 for (uint32_t k = 0; k < BITS / 8; k++) {
                     there[i][k] = (unsigned char)(rand() | rand() | rand());
@@ -341,8 +342,8 @@ START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
     }
 END_TEST
 
-/* Of the classes with long windows, and those that want all, few bits are read again while others
- * argue. */
+/* Classes with long windows, and those that want all blocks, read few bits again while other
+ * classes narrow the prefix. */
 static const uint32_t patient_windows[] = {0, 1u << 21, (1u << 22) - 1, UINT32_MAX};
 START_TEST(a_prefix_of_many_blocks_is_found_in_time)
     {
@@ -393,7 +394,7 @@ static void *reader_run(void *context)
 
 static const uint32_t crowds[] = {1, 2, 4, 8};
 
-/* Blocks beside them come and go, as fast as the writer can. */
+/* Other blocks are added and removed meanwhile, as fast as the writer can. */
 START_TEST(threads_miss_no_block_that_stays)
     {
         static struct bed bed;

@@ -1,5 +1,5 @@
 /* tests/unit/calls_test.c - sending, answering and outstanding calls, over an environment that
- * notes what is sent. */
+ * records sent frames. */
 #include "ipc/msg/msg_internal.h"
 
 #include <check.h>
@@ -17,7 +17,7 @@ struct sent {
     size_t length_bytes;
     bool reply;
 };
-/* An environment of paper: time is set by hand. */
+/* A fake environment whose time the test sets. */
 struct paper {
     struct sl_env env;
     struct sent sent[SENT_MAX]; /* the first ones */

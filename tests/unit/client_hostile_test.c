@@ -1,5 +1,5 @@
-/* tests/unit/client_hostile_test.c - the client library and a node that answers what it must not.
- * A thread plays registrar and coordinator over real mailboxes. */
+/* tests/unit/client_hostile_test.c - the client library and a node that sends invalid answers. A
+ * thread plays registrar and coordinator over real mailboxes. */
 #include "client/include/sluice.h"
 #include "ipc/msg/sl_mailbox.h"
 #include "ipc/msg/sl_msg.h"
@@ -30,22 +30,22 @@ struct node {
     _Atomic bool stop;
     uint64_t load_block_count; /* of every LOAD_REPLY */
     _Atomic unsigned version;  /* of its answers; 0: ours */
-    _Atomic unsigned
-        strange; /* REMOVE and FLUSH of so many it answers as to a process it does not know */
-    _Atomic sl_err removed;            /* code of every key of a REMOVE, and of a FLUSH */
-    _Atomic sl_err paused;             /* code of a SESSION_PAUSE */
+    _Atomic unsigned strange;  /* this number of REMOVE and FLUSH requests is answered as from an
+                                  unknown process */
+    _Atomic sl_err removed;    /* code of every key of a REMOVE, and of a FLUSH */
+    _Atomic sl_err paused;     /* code of a SESSION_PAUSE */
     struct sl_body_session_pause said; /* the last one; of its thread until it was answered */
     struct sl_body_session_turn turn;  /* likewise, without its keys, */
-    uint64_t turn_key_count;           /* of which there were so many in all */
+    uint64_t turn_key_count;           /* number of its keys */
     uint64_t turn_op_id;
-    uint32_t turn_count, asked_count; /* so many came, and so many of them asked */
+    uint32_t turn_count, asked_count; /* messages received; those with `asked` */
     uint64_t open_ns;                 /* how long a client tries to attach; 0: WAIT_NS */
     sl_err brought;                   /* code of every key of a BRING */
     uint64_t value_bytes;             /* such values come with it, into the index */
-    uint32_t bring_count;             /* so many came, */
+    uint32_t bring_count;             /* number received, */
     uint64_t bring_key_count;         /* and keys in all, */
     uint64_t bring_keys_max;          /* and in one */
-    uint32_t held_until;              /* the first is answered behind so many */
+    uint32_t held_until;              /* the first is answered after this number */
     uint64_t held_seq;                /* its number */
     bool bring_seen[4096];            /* by number: they may come in another order */
     const char *setting;              /* of the client; NULL: message_bytes_max=1MiB */
@@ -53,7 +53,7 @@ struct node {
 
 /* ---- the other side ---- */
 
-/* As the registrar answers when it has begun anew, or when a disk is away. */
+/* Answers like a registrar that has restarted, or one whose disk is missing. */
 static void node_answer_removal(struct node *node, const struct sl_msg *request,
                                 struct sl_msg *reply)
 {
@@ -81,7 +81,7 @@ static void object_put(struct node *node, const struct sl_text *key, bool in_mem
     ck_assert_int_eq(sl_index_insert(node->index, &entry, &ref, NULL), SL_OK);
 }
 
-/* As the registrar, or the transporter. */
+/* Answers like the registrar, or the transporter. */
 static void node_answer_bring(struct node *node, const struct sl_msg *request, struct sl_msg *reply)
 {
     static uint64_t codes[8192];
@@ -232,7 +232,7 @@ static sl_err client_open(struct node *node, struct sl_error *why)
     return sl_client_open(&options, &node->client, why);
 }
 
-/* Its memory, and the thread that plays its actors. */
+/* Makes its memory and starts the thread that plays its actors. */
 static void node_start(struct node *node)
 {
     bool created = false;
@@ -302,7 +302,7 @@ START_TEST(answers_of_another_wire_version_end_a_call_by_name)
     }
 END_TEST
 
-/* ---- a registrar that does not know us, and a disk that is away ---- */
+/* ---- a registrar that does not know us, and a missing disk ---- */
 
 static sl_err remove_one(struct sl_client *client, struct sl_error *why)
 {
@@ -411,8 +411,8 @@ struct mender {
     const char *whole, *path; /* what takes the place of what */
 };
 
-/* As a registrar that finds a segment cut short: another one takes its place, whole, some time
- * later. */
+/* Acts like a registrar that finds a truncated shm file: some time later a new, complete one
+ * replaces it. */
 static void *mend(void *context)
 {
     const struct mender *mender = context;
@@ -510,7 +510,8 @@ START_TEST(more_blocks_than_were_asked_for_are_no_answer)
     }
 END_TEST
 
-/* It would read the blocks at once: so it is shown none, and the op says why nothing was stored. */
+/* Such a coordinator would read the blocks at once. It is therefore sent none, and the op reports
+ * why nothing was stored. */
 START_TEST(coordinator_without_events_is_named)
     {
         static const uint32_t tokens[8] = {0};
@@ -593,7 +594,7 @@ static const struct {
     uint64_t pause_ns;
     sl_err answered, code;
     const char *named;
-    uint64_t said_ns; /* what the node hears */
+    uint64_t said_ns; /* value that the node receives */
 } pauses[] = {
     {"chat 7", 30 * SL_NS_PER_S, SL_OK, SL_OK, "", 30 * SL_NS_PER_S},
     {"chat 7", SL_KEEP_NS_LIMIT, SL_OK, SL_OK, "", SL_KEEP_NS_LIMIT},
@@ -636,7 +637,7 @@ static const struct {
     {{.session_id = "chat 7", .session = SL_SESSION_ENDS}, 63, SL_OK, SL_OK, "", true},
     {{.session_id = "chat 7", .pause_ns = SL_KEEP_NS_LIMIT}, 0, SL_OK, SL_OK, "", true},
     {{.session_id = "chat 7"}, 0, SL_ERR_UNSUPPORTED, SL_ERR_UNSUPPORTED, "message 192", true},
-    /* what is said of the values alone costs no message */
+    /* hints about values only cost no message */
     {{.priority = SL_PRIORITY_HIGH, .keep_ns = 1, .pause_ns = 1}, 0, SL_OK, SL_OK, "", false},
     {{.session_id = "chat 7"}, 64, SL_OK, SL_ERR_INVALID, "lane", false},
     {{.session = 3}, 0, SL_OK, SL_ERR_INVALID, "session", false},
@@ -672,7 +673,7 @@ START_TEST(a_turn_of_values_is_told_by_the_sessions_name)
     }
 END_TEST
 
-/* What one message does not hold follows in others, behind what was told. */
+/* Keys that do not fit into one message follow in others, after the first ones. */
 START_TEST(a_long_turn_of_values_is_told_in_several_messages)
     {
         enum { KEYS = 3000, KEY_BYTES = 1000 };
@@ -702,7 +703,7 @@ END_TEST
 
 /* ---- values that are not in memory ---- */
 
-/* So many keys of so many bytes each, for free(). */
+/* Makes `count` keys of `length` bytes each, for free(). */
 static struct sl_object_key *keys_make(uint32_t count, uint32_t length)
 {
     struct sl_object_key *keys = malloc(count * (sizeof *keys + length + 1));
@@ -719,7 +720,7 @@ static const struct prefetched {
     sl_err brought;
     uint32_t count, length, message_count;
 } prefetches[] = {
-    /* Nothing is said to be here that is not: it changed or went while it was read. */
+    /* A key counts as present only if it is: here it changed or was removed during the read. */
     {NULL, SL_ERR_BUSY, 1, 8, 1},
     /* Each disk reads on by itself: none waits for those of another that are asked in a message
        before. */
@@ -750,8 +751,8 @@ START_TEST(a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it)
     }
 END_TEST
 
-/* Values of 16 KiB, of which a portion has four where memory is 4 MiB, and values that nobody has.
- */
+/* Values of 16 KiB, four of which fit into a portion where memory is 4 MiB, and values that no node
+ * has. */
 static const struct brought {
     uint64_t value_bytes;
     sl_err brought;
@@ -849,7 +850,7 @@ static sl_err torn_stat(struct sl_client *client, const struct sl_object_key *ke
 static sl_err (*const torn_looks[])(struct sl_client *client, const struct sl_object_key *keys,
                                     sl_err *codes) = {torn_exist, torn_stat};
 
-/* The time of one look-up, not of each: that would be 30 s. */
+/* The time of one look-up is waited for once, not for each: that would be 30 s. */
 START_TEST(a_batch_of_look_ups_waits_once_for_what_stays_torn)
     {
         struct node node = {.setting = "op_timeout=100ms"};

@@ -1,4 +1,4 @@
-/* tests/unit/client_test.c - what sluicectl and libsluice compute without a node. */
+/* tests/unit/client_test.c - parts of sluicectl and libsluice that need no node. */
 #include "client/lib/internal.h"
 #include "client/tools/bench/histogram.h"
 #include "client/tools/bench/replay_content.h"

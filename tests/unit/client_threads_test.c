@@ -1,9 +1,9 @@
 /* tests/unit/client_threads_test.c - calls of several threads on one client: no wake-up is lost.
  *
- * A sleeper looks again every 50 ms, which hides what was lost as slowness. Here the looks are
- * taken away: ppoll and pthread_cond_timedwait of the client's threads are wrapped (--wrap), and a
- * wait of more than a few milliseconds never ends by time. A wake-up that is lost then ends its
- * call with SL_ERR_TIMEOUT, on a machine of any speed. */
+ * A sleeping thread checks again every 50 ms, which makes a lost wake-up look like slowness. Here
+ * these checks are disabled: ppoll and pthread_cond_timedwait of the client's threads are wrapped
+ * (--wrap), and a wait of more than a few milliseconds never ends by time. A lost wake-up then ends
+ * its call with SL_ERR_TIMEOUT, on a machine of any speed. */
 #include "client/lib/internal.h"
 #include "tests/support/mailbox_wait.h"
 #include "tests/support/own_id.h"
@@ -57,8 +57,8 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex,
     return __real_pthread_cond_timedwait(cond, mutex, &later);
 }
 
-/* The timer of the descriptor of ends, likewise: it is set, since that takes back that it has
- * fired, but to a time that does not come. */
+/* The timer of the descriptor for ends likewise: it is set, which clears an earlier expiry, but to
+ * a time that is never reached. */
 #define NEVER_S 3600
 static _Atomic bool no_timers;
 
@@ -129,7 +129,7 @@ static void *actor_run(void *context)
     return NULL;
 }
 
-/* One round trip. How it ended. */
+/* One round trip. Returns its result. */
 static sl_err ping(struct sl_client *client, uint64_t timeout_ns)
 {
     struct sl_client_call call = {.to = "registrar",
@@ -156,7 +156,7 @@ static void bed_open(struct bed *bed)
 
     struct sl_client *client = &bed->client;
     client->self = own_id();
-    client->call_retry_ns = 2 * DEADLINE_NS; /* never: a second send would wake whoever sleeps */
+    client->call_retry_ns = 2 * DEADLINE_NS; /* never: a second send would wake sleeping threads */
     (void)snprintf(client->name, sizeof client->name, "client.%u.0", client->self.pid);
     pthread_mutex_init(&client->lock, NULL);
     (void)snprintf(client->paths.log_dir, sizeof client->paths.log_dir, "%s/log", bed->dir.path);
@@ -193,7 +193,7 @@ static void bed_close(struct bed *bed)
 enum habit {
     WAITS,      /* one call after the other */
     LOOKS_ONLY, /* starts a call and asks now and then whether it is done, without waiting */
-    TELLS,      /* sends what nobody answers */
+    TELLS,      /* sends requests that get no answer */
     PAUSES,     /* waits for calls and rests between them */
 };
 struct worker {
@@ -294,7 +294,8 @@ START_TEST(threads_with_calls_in_flight_lose_no_wake_up)
     }
 END_TEST
 
-/* A thread that polls leaves when its own call is done; calls of others must find another one. */
+/* A polling thread leaves when its own call is done; another thread must then poll for the other
+ * calls. */
 START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
     {
         static struct bed bed;
@@ -316,12 +317,12 @@ START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
     }
 END_TEST
 
-/* ---- ends of ops, told at the descriptor ---- */
+/* ---- ends of ops, reported at the descriptor ---- */
 
 #define OPS_PER_THREAD 40u
 #define OPS_AT_ONCE    4u
 
-/* Stands for an op: its end is told with its own address. */
+/* Stands for an op: its end is reported with its own address. */
 struct paper_op {
     struct sl_client_call call;
     _Atomic uint32_t told;
@@ -349,7 +350,7 @@ static bool readable(int fd, int timeout_ms)
     return poll(&polled, 1, timeout_ms) == 1;
 }
 
-/* Starts ops, OPS_AT_ONCE at a time, and has nothing to do with their ends. */
+/* Starts ops, OPS_AT_ONCE at a time, and ignores their ends. */
 struct submitter {
     struct bed *bed;
     pthread_t thread;
@@ -427,7 +428,8 @@ START_TEST(a_loop_at_the_descriptor_learns_of_every_end_once)
             (void)pthread_join(waiters[i].thread, NULL);
             ck_assert_int_eq(waiters[i].first, SL_OK);
         }
-        /* A doorbell may be rung late for what was taken already: it comes to rest. */
+        /* The descriptor may become readable late for an end that was already taken, but not
+         * forever. */
         for (uint32_t i = 0; i == 0 || readable(fd, 100); i++) {
             struct sl_op *none[1];
             ck_assert_uint_eq(sl_client_ended(&bed.client, none, 1), 0);
@@ -450,7 +452,7 @@ START_TEST(the_descriptor_says_when_an_op_ends_by_its_deadline)
         ck_assert_int_eq(fd, again);
         (void)sl_client_ended(&bed.client, ops, 2);
         ck_assert(!readable(fd, 0));
-        atomic_store_explicit(&bed.stop, true, memory_order_relaxed); /* nobody answers */
+        atomic_store_explicit(&bed.stop, true, memory_order_relaxed); /* no more answers */
         (void)pthread_join(bed.actor_thread, NULL);
         uint64_t started_ns = sl_clock_monotonic_ns();
         ck_assert_int_eq(paper_start(&bed.client, &paper, 200 * SL_NS_PER_MS), SL_OK);
@@ -483,7 +485,7 @@ START_TEST(an_op_that_was_let_go_is_not_told)
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_int_eq(paper_start(&bed.client, &papers[i], DEADLINE_NS), SL_OK);
         }
-        for (uint32_t i = 0; i < 3; i++) { /* ended, and nobody was told yet */
+        for (uint32_t i = 0; i < 3; i++) { /* ended, and not yet reported */
             ck_assert(sl_client_call_wait(&bed.client, &papers[i].call, SL_NEVER_NS));
         }
         ck_assert(readable(fd, 0));
@@ -507,7 +509,7 @@ START_TEST(an_op_that_was_let_go_is_not_told)
     }
 END_TEST
 
-/* What stands in the file, as one text; "": there is none. */
+/* The contents of the file as one text; "": there is no file. */
 static char *file_text(const char *path)
 {
     static char text[65536];
@@ -552,7 +554,8 @@ static const struct {
     {true, true, "other: no lane to it can be made: Too many open files"},
 };
 
-/* Its code is one of nodes: those of lanes would speak of keys to who put or gets one. */
+/* Its code is a node's: the code of a lane would be about keys to a caller that puts or gets
+ * one. */
 START_TEST(a_call_that_was_never_sent_says_why)
     {
         struct bed bed;
@@ -584,7 +587,8 @@ START_TEST(a_call_that_was_never_sent_says_why)
     }
 END_TEST
 
-/* Nothing answers: each call ends by its own deadline, also those of threads that do not poll. */
+/* Without answers, each call ends by its own deadline, including those of threads that do not
+ * poll. */
 START_TEST(each_call_ends_by_its_own_deadline)
     {
         static struct bed bed;

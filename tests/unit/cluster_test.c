@@ -1,4 +1,4 @@
-/* tests/unit/cluster_test.c - what the settings say of a node among others. */
+/* tests/unit/cluster_test.c - what the settings mean for a node of a cluster. */
 #include "ipc/msg/sl_cluster.h"
 
 #include <check.h>
@@ -64,7 +64,7 @@ static const struct {
     bool reads, wanted;
 } roles[] = {
     {{NULL}, false, false},
-    {{"peers", "b@h:1", NULL}, false, true}, /* nothing carries bytes: said at the start */
+    {{"peers", "b@h:1", NULL}, false, true}, /* no fabric: reported at the start */
     {{"peers", "b@h:1", "fabric", "tcp", NULL}, true, true},
     {{"cluster_listen", "h:1", "fabric", "tcp", NULL}, false, true},
     {{"peers_file", "/p", "fabric", "tcp", NULL}, false, false},

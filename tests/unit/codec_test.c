@@ -106,7 +106,7 @@ START_TEST(wire_form_is_the_golden_one)
         static unsigned char golden[65536];
         struct sl_codec *codec = codec_made();
         struct made made = {0};
-        /* The seed depends on the type alone, so that a new message changes no other's file. */
+        /* The seed depends only on the type, so that a new message changes no other's file. */
         struct sl_msg msg = make_message(&made, travelling[_i], 1000 + travelling[_i]);
         const void *frame = NULL;
         size_t length_bytes = 0;
@@ -222,7 +222,7 @@ START_TEST(broken_field_is_refused_by_name)
     }
 END_TEST
 
-/* Puts a value out of bounds into a made message; false when the field has no such value. */
+/* Puts an out-of-range value into a made message; false when the field has no such value. */
 static bool overstep(struct sl_msg *msg, const struct sl_field *field, bool high)
 {
     unsigned char *at = (unsigned char *)&msg->body + field->offset_bytes;
@@ -301,7 +301,7 @@ START_TEST(hostile_structure_is_refused_without_allocation)
     }
 END_TEST
 
-/* [[6, PING, 0, 0, "c", 1, 0, 5, 0, ""], [0, and what follows: two values that are not known. */
+/* [[6, PING, 0, 0, "c", 1, 0, 5, 0, ""], [0, and then two unknown values. */
 static const unsigned char before_unknown[] = {0x92, 0x9a, 0x06, 0x02, 0x00, 0x00, 0xa1, 'c',
                                                0x01, 0x00, 0x05, 0x00, 0xa0, 0x93, 0x00, 0xc0};
 
@@ -323,7 +323,7 @@ START_TEST(hostile_structure_behind_the_known_fields_is_refused)
     }
 END_TEST
 
-/* A frame of PING with count bytes of this value behind the known fields, and a last one. */
+/* A frame of PING with `count` bytes of this value after the known fields, and a last one. */
 static sl_err decode_unknown(unsigned char value, uint32_t count, struct sl_error *why)
 {
     struct sl_codec *codec = codec_made();
@@ -519,7 +519,7 @@ START_TEST(an_older_sender_may_lack_only_what_may_be_0)
     }
 END_TEST
 
-/* The sender must hear of it: fields of an envelope are only ever appended, in any version. */
+/* The sender must be notified: in any version, fields are only appended to an envelope. */
 START_TEST(unknown_version_leaves_an_envelope_to_answer)
     {
         /* [[9, 900, 3, 4, "c", 11, 0, 5, 0, "", "new"], []] */
@@ -567,8 +567,7 @@ START_TEST(unknown_type_leaves_an_envelope_to_answer)
     }
 END_TEST
 
-/* Its sender knows the reply's type; so a decoder that does not know it gives the envelope alone.
- */
+/* The sender knows the reply's type. A decoder that does not know it returns only the envelope. */
 START_TEST(a_request_of_unknown_type_can_be_refused_and_not_answered)
     {
         struct sl_codec *codec = codec_made();

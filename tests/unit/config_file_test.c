@@ -1,5 +1,5 @@
-/* tests/unit/config_file_test.c - the syntax of a settings file: what is accepted, and what an
- * error says. */
+/* tests/unit/config_file_test.c - the syntax of a settings file: accepted files, and the texts of
+ * errors. */
 #include "runtime/base/sl_config.h"
 #include "tests/support/tmpdir.h"
 
@@ -147,7 +147,7 @@ START_TEST(file_is_refused_with_line_and_reason)
     }
 END_TEST
 
-/* One text, wherever it stands. */
+/* One text, in any position. */
 static const struct {
     const char *name, *text, *want;
 } everywhere[] = {
@@ -261,7 +261,7 @@ START_TEST(removed_setting_is_refused_by_name_with_advice)
     }
 END_TEST
 
-/* Libraries of ini files cut lines: at 200 bytes, at 1,024. */
+/* Libraries for ini files cut lines, at 200 or at 1,024 bytes. */
 START_TEST(longest_setting_fits_and_a_longer_one_is_named)
     {
         struct sl_config *config = NULL;

@@ -1,5 +1,5 @@
 /* tests/unit/containers_test.c - growing arrays, the heap of deadlines and the hash table, each
- * against a naive model. */
+ * against a simple model. */
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_heap.h"
@@ -26,7 +26,7 @@ static void seed(void)
     printf("seed %ju\n", (uintmax_t)random_state);
 }
 
-/* From here on large allocations fail; sanitizers reserve too much for such a limit. */
+/* Makes large allocations fail from now on; sanitizers reserve too much for such a limit. */
 static bool memory_limit(void)
 {
 #ifdef __SANITIZE_ADDRESS__

@@ -1,6 +1,6 @@
-/* tests/unit/control_test.c - frames between nodes over real sockets of the loopback: who gets in,
- * and what somebody who got in can do to others. */
-/* The source, not the header: a test must know which routing id ZeroMQ gave a peer. */
+/* tests/unit/control_test.c - frames between nodes over real sockets of the loopback: which peers
+ * are accepted, and how an accepted peer can affect others. */
+/* Includes the source, not the header: a test must know the routing id that ZeroMQ gave a peer. */
 #include "actors/transporter/control/control.c"
 #include "actors/transporter/control/strangers.c"
 #include "tests/support/tmpdir.h"
@@ -53,7 +53,7 @@ static void file_copy(const char *from, const char *to)
     ck_assert_int_eq(fclose(out), 0);
 }
 
-/* `node` lets `other` in. */
+/* Makes `node` accept `other`. */
 static void allow(const char *node, const char *other)
 {
     char from[600], to[600];
@@ -124,7 +124,7 @@ static struct sl_control *asker(const char *node)
     return control;
 }
 
-/* A socket that says of itself what it likes, with the keys of a node (NULL: none). */
+/* A socket that announces any id, with the keys of a node (NULL: none). */
 static void *raw_dealer(const char *node, const void *id, size_t id_bytes)
 {
     char server[SL_CURVE_TEXT_BYTES], endpoint[96];
@@ -149,7 +149,7 @@ static void *raw_dealer(const char *node, const void *id, size_t id_bytes)
     return socket;
 }
 
-/* What a control receives next within the time; false: nothing. */
+/* Receives the next frame of a control within the time; false: none arrived. */
 static bool receive(struct sl_control *control, struct sl_control_frame *out, uint64_t wait_ns)
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + wait_ns;
@@ -165,7 +165,7 @@ static bool receive(struct sl_control *control, struct sl_control_frame *out, ui
     return false;
 }
 
-/* The asker says `text` until a hears something, which must be that, of this peer. */
+/* The asker sends `text` until a receives a frame, which must be that, from this peer. */
 static void says(struct sl_control *control, const char *text, const char *peer)
 {
     struct sl_control_frame frame;
@@ -223,7 +223,7 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
         ck_assert_str_eq(refused_ip, "127.0.0.1");
         ck_assert_str_eq(refused_key, public_of("d"));
         ck_assert(!raw_hears(bare));
-        talk(b, "b"); /* and nobody is in the way of who has one */
+        talk(b, "b"); /* a peer with a key is not blocked */
         sl_control_close(&b);
         sl_control_close(&d);
         (void)zmq_close(bare);
@@ -231,8 +231,8 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
     }
 END_TEST
 
-/* Two nodes with one key, or without any: answers go to the first, whoever spoke last, and a
- * refusal to who is refused. */
+/* Two nodes with one key, or without any: answers go to the first one, whichever spoke last, and a
+ * refusal to the refused one. */
 START_TEST(another_connection_of_a_name_takes_no_answers)
     {
         struct sl_control_frame frame;
@@ -270,7 +270,7 @@ END_TEST
 
 #define CROWD 60u
 
-/* From 127.0.0.N, so that they are many addresses. */
+/* From 127.0.0.N, for many different addresses. */
 static int stranger_from(uint32_t number)
 {
     struct sockaddr_in from = {.sin_family = AF_INET,
@@ -308,7 +308,7 @@ static const struct {
     uint32_t strangers_max, of_address_max, stay;
 } crowds[] = {{true, 512, 5, 5}, {false, 7, 5, 7}, {true, 4, 50, 4}};
 
-/* Well before the handshake's time is over. */
+/* Well before the handshake times out. */
 START_TEST(so_many_strangers_stay_and_who_has_spoken_does)
     {
         struct sl_control_frame frame;
@@ -353,7 +353,7 @@ static uint32_t places_taken(void)
     return taken;
 }
 
-/* One that opens a connection a second, and keeps each, has no more than a few. */
+/* A peer that opens a connection a second, and keeps each, has only a few. */
 START_TEST(a_key_has_so_many_connections)
     {
         void *dealers[HANDSHAKES_AT_ONCE + 4];
@@ -395,7 +395,7 @@ START_TEST(a_key_that_goes_takes_its_connections_along)
                                     _i == 0 ? NULL : of(bed.listener)->pair.public_text);
 
         ck_assert_uint_eq(places_taken(), 1);
-        uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS; /* b's end hears of it */
+        uint64_t until_ns = sl_clock_monotonic_ns() + WAIT_NS; /* until b notices it */
         while (b->ops->send(b, "a", "ask", 3, false) == SL_OK) {
             ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
             ck_assert(!receive(bed.listener, &frame, SL_NS_PER_MS));
@@ -451,14 +451,14 @@ START_TEST(a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it)
         void *hostile = raw_dealer("c", route->route, route->route_bytes);
         ck_assert_int_ge(zmq_send(hostile, "mine", 4, ZMQ_DONTWAIT), 0);
         while (receive(bed.listener, &frame, QUIET_MS * SL_NS_PER_MS)) {
-            ck_assert_str_eq(frame.peer, "c"); /* whatever comes of it is c's own word */
+            ck_assert_str_eq(frame.peer, "c"); /* it must count as c's own */
         }
 
         ck_assert_int_eq(bed.listener->ops->send(bed.listener, "b", "for b", 5, true), SL_OK);
         hears(b, "for b");
         ck_assert(!raw_hears(hostile));
         talk(b, "b");
-        struct sl_control *again = asker("b"); /* and comes in anew */
+        struct sl_control *again = asker("b"); /* and reconnects */
         talk(again, "b");
         ck_assert(!raw_hears(hostile));
         sl_control_close(&again);
@@ -468,8 +468,8 @@ START_TEST(a_peer_that_claims_the_routing_id_of_another_gets_nothing_of_it)
     }
 END_TEST
 
-/* ZeroMQ ends the process when it gives out an id that somebody claimed before: 32 bits that a peer
- * must not be let to guess for long. */
+/* ZeroMQ ends the process when it assigns an id that a peer has claimed before: 32 bits, which a
+ * peer must not be able to guess for long. */
 START_TEST(a_key_gets_so_many_connections_and_no_more_and_others_get_theirs)
     {
         void *sockets[6 * HANDSHAKES_AT_ONCE];

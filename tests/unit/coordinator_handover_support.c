@@ -1,4 +1,4 @@
-/* tests/unit/coordinator_handover_support.c */
+/* tests/unit/coordinator_handover_support.c - see coordinator_handover_support.h. */
 #include "tests/unit/coordinator_handover_support.h"
 
 uint64_t ticket_number, ticket_length;

@@ -153,7 +153,7 @@ START_TEST(a_receipt_that_comes_after_the_failure_is_passed_on)
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_ERR_NOT_FOUND);
 
         ck_assert(release_told(bed, &receipt));
-        receipt.handover_id = ID + 1; /* nobody here knows it: its load may still come */
+        receipt.handover_id = ID + 1; /* unknown here: its load may still arrive */
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_ERR_NOT_FOUND);
         ck_assert(!release_told(bed, &receipt));
         bed_end(bed);
@@ -209,7 +209,7 @@ START_TEST(a_peers_word_ends_the_hold_of_its_receipt_alone)
     }
 END_TEST
 
-/* A coordinator before this one may have handed it over: the registrar knows the keys. */
+/* An earlier coordinator may have handed it over, so the registrar checks the keys. */
 START_TEST(a_hand_over_of_an_earlier_coordinator_is_for_the_registrar_to_judge)
     {
         struct bed *bed = bed_make(named);
@@ -222,14 +222,15 @@ START_TEST(a_hand_over_of_an_earlier_coordinator_is_for_the_registrar_to_judge)
         ck_assert_uint_eq(end.body.hold.keys_low, receipt.keys_low);
         ck_assert_uint_eq(end.body.hold.keys_high, receipt.keys_high);
 
-        receipt.keys_low = receipt.keys_high = 0; /* to the registrar: this node says so itself */
+        receipt.keys_low = receipt.keys_high =
+            0; /* only this node itself may send that to the registrar */
         ck_assert_int_eq(peer_releases(bed, &receipt), SL_ERR_INVALID);
         ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
         bed_end(bed);
     }
 END_TEST
 
-/* A prefix is worse than nothing: it would be decoded on. */
+/* A prefix would be worse than nothing: decode would continue from it. */
 START_TEST(less_than_all_is_a_502)
     {
         struct bed *bed = bed_make(NULL);
@@ -495,12 +496,12 @@ START_TEST(decode_has_its_blocks_when_all_has_landed)
         ck_assert_uint_eq(reply.body.load_reply.from_remote, 2);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         ck_assert_int_eq(landed(bed, 2), SL_ERR_NOT_FOUND);
-        bring_answer(bed, SL_OK); /* nobody waits for it any more */
+        bring_answer(bed, SL_OK); /* no op waits for it any more */
         bed_end(bed);
     }
 END_TEST
 
-/* The ticket of a coordinator that died is not that of its successor. */
+/* The ticket of a dead coordinator is not that of its successor. */
 START_TEST(what_landed_under_another_ticket_counts_nothing)
     {
         struct bed *bed = direct_bed(NULL);

@@ -68,7 +68,7 @@ static void answer_hybrid(struct bed *bed)
     answer(bed, "registrar", &get, reply);
 }
 
-/* Blocks are in the index but for one part of `hole`. */
+/* Puts all blocks into the index, except one part of `hole`. */
 static void index_fill(struct bed *bed, uint32_t hole, uint32_t hole_rank, uint32_t hole_pool)
 {
     uint64_t offset = 0;
@@ -91,7 +91,7 @@ static void index_fill(struct bed *bed, uint32_t hole, uint32_t hole_rank, uint3
     }
 }
 
-/* The rank's swapper copies all but one pool's part of a device block. Gives how many items. */
+/* The rank's swapper copies a device block except one pool's part. Returns the number of items. */
 static uint64_t copied(struct bed *bed, uint32_t rank, uint64_t spoilt_pool, uint64_t spoilt_block)
 {
     char name[16];
@@ -160,7 +160,7 @@ END_TEST
 
 /* ---- straight from another node (pull) ---- */
 
-/* A pool's own table says where its state lies: those of a Mamba layer are few. */
+/* A pool's own table gives the positions of its states: a Mamba layer has few. */
 static uint64_t table_block(uint32_t pool, uint32_t block)
 {
     return 10 + 20 * pool + (shapes[pool].kind == 1 ? block / 2 : block);
@@ -186,7 +186,7 @@ static uint64_t load_straight(struct bed *bed)
     return msg.seq;
 }
 
-/* One part that did not come, of each pool and rank, takes its block and all behind it. */
+/* If one part does not arrive, of any pool and rank, its block and all later ones do not count. */
 START_TEST(all_pools_of_a_block_are_pulled_or_none_count)
     {
         uint64_t codes[BLOCKS * RANKS * POOLS];

@@ -1,5 +1,5 @@
-/* tests/unit/coordinator_layers_test.c - stores and loads by layers: what is copied, lent and
- * told when, and how they end in the middle. */
+/* tests/unit/coordinator_layers_test.c - stores and loads by layers: which layers are copied, lent
+ * and reported when, and how ops end halfway. */
 #include "ipc/msg/sl_ticket.h"
 #include "tests/unit/coordinator_support.h"
 
@@ -101,7 +101,7 @@ static bool answered(struct bed *bed, uint64_t seq, struct sl_msg *out)
     return fake_take_reply(&bed->fake, "client.1.0", seq, out);
 }
 
-/* LAYERS of a store: the first so many. */
+/* LAYERS of a store: the first `layers` are ready. */
 static sl_err ready_of(struct bed *bed, uint64_t op, uint64_t layers, const char *sender)
 {
     struct sl_msg msg = {.type = SL_MSG_LAYERS}, reply;
@@ -133,7 +133,7 @@ static void rank_ready(struct bed *bed, uint64_t rank, uint64_t layers)
     ck_assert_int_eq(word_of(bed, rank, ENGINE_ID, layers), SL_OK);
 }
 
-/* LAYERS for the first so many of a load; its sequence. */
+/* LAYERS that waits for the first `layers` of a load; returns its sequence. */
 static uint64_t wait_for(struct bed *bed, uint64_t layers)
 {
     struct sl_msg msg = {.type = SL_MSG_LAYERS};
@@ -162,8 +162,8 @@ static void told(struct bed *bed, uint64_t seq, uint64_t layers, uint64_t blocks
     ck_assert_uint_eq(reply.body.layers_reply.block_count, blocks);
 }
 
-/* A COPY of layers [first, end) of all parts to one rank, or a look at them, answered but for item
- * `missing`. */
+/* Takes a COPY of layers [first, end) of all parts to one rank, or a look at them, and answers it
+ * except item `missing`. */
 static void copied(struct bed *bed, uint32_t rank, uint64_t first, uint64_t end, uint64_t missing)
 {
     char name[16];
@@ -239,7 +239,7 @@ START_TEST(a_layer_is_copied_when_it_is_ready_and_not_before)
         ready(bed, 2); /* while the first is copied */
         ready(bed, 3);
         all_copied(bed, 0, 1);
-        all_copied(bed, 1, 3); /* what became ready meanwhile goes at once */
+        all_copied(bed, 1, 3); /* layers that became ready meanwhile */
         nothing_is_copied(bed);
         ck_assert(!answered(bed, seq, &reply));
         ready(bed, 4);
@@ -267,7 +267,7 @@ START_TEST(a_layer_is_copied_when_it_is_ready_and_not_before)
     }
 END_TEST
 
-/* A coordinator that was started anew hears with the STORE what is ready. */
+/* After a coordinator's restart, the STORE itself reports the layers that are ready. */
 START_TEST(layers_that_were_ready_before_are_copied_whole)
     {
         struct bed *bed = bed_make(NULL);
@@ -404,7 +404,7 @@ START_TEST(a_layer_is_ready_when_all_ranks_have_said_so)
         answer_reserve(bed, UINT32_MAX, SL_OK);
 
         rank_ready(bed, 0, 3);
-        rank_ready(bed, 0, 3); /* said again: still one rank */
+        rank_ready(bed, 0, 3); /* sent again: still one rank */
         nothing_is_copied(bed);
         rank_ready(bed, 1, 2);
         rank_ready(bed, 1, 1); /* came late */
@@ -469,7 +469,7 @@ START_TEST(words_of_others_are_refused)
     }
 END_TEST
 
-/* The first op of an engine: who its ranks are is asked of the registrar. */
+/* For an engine's first op, the coordinator asks the registrar for the engine's ranks. */
 START_TEST(words_before_the_engine_is_known_count_for_its_ranks_alone)
     {
         struct bed *bed = bed_make(NULL);
@@ -570,8 +570,7 @@ START_TEST(layers_are_told_when_all_blocks_have_them)
     }
 END_TEST
 
-/* A round trip for each layer would cost more than the copy: 8 MiB of a rank, then twice as much.
- */
+/* A round trip for each layer would cost more than the copy: 8 MiB of a rank, then twice that. */
 START_TEST(a_load_asks_for_more_and_more_layers_at_once)
     {
         static const char *const settings[] = {"memory", "2GiB", NULL};
@@ -639,7 +638,7 @@ START_TEST(a_load_that_fails_behind_a_told_layer_brings_nothing)
         ck_assert_uint_eq(reply.body.load_reply.block_count, 0);
         ck_assert_uint_eq(reply.body.load_reply.from_memory, 0);
         ck_assert_uint_eq(pins(bed), 0);
-        ck_assert(answered(bed, wait_for(bed, 1), &reply)); /* also of the layer that was told */
+        ck_assert(answered(bed, wait_for(bed, 1), &reply)); /* also for the reported layer */
         ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
         bed_end(bed);
     }
@@ -663,7 +662,7 @@ START_TEST(waits_end_by_their_deadline_and_with_the_op)
         ck_assert(answered(bed, too_many, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
         ck_assert_int_eq(ready_of(bed, OP, 1, "client.1.0"), SL_ERR_INVALID); /* no store */
-        /* A request that comes again as one of another kind would be one more of these. */
+        /* The same request sent as another kind would be one more of these. */
         struct sl_msg other = {.type = SL_MSG_OP_FENCED, .body.op_fenced.target_op = OP};
         fake_give(&bed->fake, "client.1.0", &other);
         ck_assert(!answered(bed, other.seq, &reply));
@@ -686,7 +685,7 @@ START_TEST(waits_end_by_their_deadline_and_with_the_op)
     }
 END_TEST
 
-/* A coordinator was started anew: what was told holds, and is not written again. */
+/* After a coordinator's restart: reported layers stay valid and are not written again. */
 START_TEST(a_load_that_comes_again_goes_on_behind_what_was_told)
     {
         struct bed *bed = bed_make(NULL);
@@ -694,7 +693,7 @@ START_TEST(a_load_that_comes_again_goes_on_behind_what_was_told)
         uint64_t seq =
             begin(bed, SL_MSG_LOAD, (struct ask){.blocks = 3, .in = 2, .in_blocks = BLOCKS});
 
-        all_copied(bed, 2, LAYERS); /* and only of the blocks that were told */
+        all_copied(bed, 2, LAYERS); /* and only of the reported blocks */
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -739,7 +738,7 @@ static struct sl_item_ticket ticket_make(void)
         .bytes = {"secret", 6}, .block_end = BLOCKS, .keys_low = keys.low, .keys_high = keys.high};
 }
 
-/* What is lent next: layers [first, end) of all parts. */
+/* Takes the next LEND: layers [first, end) of all parts. */
 static struct sl_msg lent(struct bed *bed, uint64_t number, uint64_t first, uint64_t end)
 {
     struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
@@ -754,7 +753,7 @@ static struct sl_msg lent(struct bed *bed, uint64_t number, uint64_t first, uint
         ck_assert_uint_eq(piece->part_offset_bytes, first * PIECE);
         ck_assert_uint_eq(body->spots.at[i].device_block, 10 + i / RANKS);
         ck_assert_uint_eq(piece->length_bytes, (end - first) * PIECE);
-        ck_assert_uint_eq(piece->digest_low, 100 * first + end); /* of these layers alone */
+        ck_assert_uint_eq(piece->digest_low, 100 * first + end); /* only of these layers */
     }
     return lend;
 }
@@ -825,7 +824,7 @@ START_TEST(a_loan_that_fails_waits_for_the_looks_before_it_goes_on)
     }
 END_TEST
 
-/* While the engine computes the next layer: nobody asks, and nobody waits. */
+/* The loan fails while the engine computes the next layer, when no request is pending. */
 START_TEST(a_loan_that_has_failed_is_known_with_the_next_layer)
     {
         struct bed *bed = direct_bed(NULL);
@@ -861,7 +860,7 @@ START_TEST(a_lent_store_that_ends_early_ends_its_loan)
         struct sl_msg lend = lent(bed, 1, 0, 1);
         acknowledge(bed, &lend, SL_OK);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S); /* the next layer never comes */
+        fake_pass(&bed->fake, 2 * SL_NS_PER_S); /* the next layer is never computed */
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -889,7 +888,7 @@ static sl_err landed(struct bed *bed, uint64_t state, const struct sl_item_arriv
     return reply.code;
 }
 
-/* Decode's side up to where layers are waited for. */
+/* Runs decode's side up to where it waits for layers. */
 static uint64_t direct_begin(struct bed *bed)
 {
     struct sl_ticket_fields ticket;
@@ -902,7 +901,7 @@ static uint64_t direct_begin(struct bed *bed)
     return seq;
 }
 
-/* Layers [first, end) of parts [from, behind) lie in the pools. */
+/* Reports layers [first, end) of parts [from, behind) as arrived in the pools. */
 static void arrived(struct bed *bed, uint64_t first, uint64_t end, uint32_t from, uint32_t behind,
                     bool last)
 {
@@ -932,7 +931,7 @@ START_TEST(layers_are_told_as_they_arrive)
         arrived(bed, 0, 1, 3, 4, false);
         told(bed, first, 1, BLOCKS); /* prefill has not committed: it may be computing */
         ck_assert(!answered(bed, seq, &reply));
-        arrived(bed, 0, 1, 0, 4, false); /* told again */
+        arrived(bed, 0, 1, 0, 4, false); /* reported again */
         arrived(bed, 2, 3, 0, 4, false); /* not before the one in front of it */
         uint64_t third = wait_for(bed, 3);
         ck_assert(!answered(bed, third, &reply));
@@ -988,7 +987,7 @@ START_TEST(a_hand_over_that_ends_behind_a_told_layer_is_a_502)
     }
 END_TEST
 
-/* A transporter that was started anew: prefill may lend all of it once more. */
+/* After a transporter's restart: prefill may lend everything once more. */
 START_TEST(what_was_told_is_not_read_again)
     {
         struct bed *bed = direct_bed(NULL);
@@ -1003,10 +1002,10 @@ START_TEST(what_was_told_is_not_read_again)
     }
 END_TEST
 
-/* Of wrong bytes, too: they were read into the layer that was not told. */
+/* Including wrong bytes: they were read into a layer that was not reported. */
 static const sl_err read_fails[] = {SL_ERR_PEER_DIED, SL_ERR_CORRUPT};
 
-/* Prefill commits in storage: what was told stays as it is. */
+/* Prefill commits in storage; reported layers stay as they are. */
 START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
     {
         struct bed *bed = direct_bed(NULL);

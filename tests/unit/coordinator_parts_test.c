@@ -1,6 +1,6 @@
-/* tests/unit/coordinator_parts_test.c - parts that are no ranks: four slices of heads that one, two
- * or four ranks have, and a pool whose bytes all ranks have; ops by the engine's own keys; ranks
- * that are processes of their own. */
+/* tests/unit/coordinator_parts_test.c - parts that differ from ranks: four slices of heads held by
+ * one, two or four ranks, and a pool whose bytes all ranks hold; ops by the engine's own keys;
+ * ranks that are processes of their own. */
 #include "tests/unit/coordinator_support.h"
 
 #include <unistd.h>
@@ -94,7 +94,7 @@ static uint64_t give(struct bed *bed, uint32_t type, struct sl_body_store body)
     return msg.seq;
 }
 
-/* Checks what a rank was asked to copy, has it done but for item `missing`, and adds up by part. */
+/* Checks what a rank was asked to copy, answers it except item `missing`, and adds up by part. */
 static uint64_t copy_answer(struct bed *bed, uint32_t rank, uint64_t missing, uint32_t told[CUTS])
 {
     char name[16];
@@ -121,7 +121,7 @@ static uint64_t copy_answer(struct bed *bed, uint32_t rank, uint64_t missing, ui
     return engine_id;
 }
 
-/* RESERVE is checked against who is asked to write, and granted. */
+/* Checks which ranks RESERVE asks to write, and grants it. */
 static void reserve_answer(struct bed *bed, uint32_t count, uint32_t by_rank[RANKS])
 {
     struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
@@ -222,7 +222,7 @@ START_TEST(each_part_is_loaded_by_all_ranks_that_have_it)
     }
 END_TEST
 
-/* Rank 1 does not get its item number 3 done: of block 0 or 1. What rank 0 got of it counts for
+/* Rank 1 does not copy its item number 3, of block 0 or 1. Rank 0's copies of that block count for
  * nothing. */
 START_TEST(a_part_that_one_of_its_ranks_lacks_ends_the_prefix)
     {
@@ -258,7 +258,7 @@ START_TEST(a_team_is_copied_by_the_registrations_of_its_ranks)
         ck_assert_uint_eq(copy_answer(bed, 1, UINT64_MAX, told), 501);
 
         ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 1);
-        fake_die(&bed->fake, engine_proc); /* one rank's, and nobody's whom the op belongs to */
+        fake_die(&bed->fake, engine_proc); /* of one rank; it does not own the op */
         struct sl_body_store again = request(TEAM, 1);
         struct sl_msg msg = {.type = SL_MSG_LOAD, .op_id = 8};
         msg.body.load.engine_id = TEAM;
@@ -285,8 +285,8 @@ END_TEST
 
 /* ---- straight from other nodes (pull) ---- */
 
-/* Each part to every rank that has it, by the registration of that rank, at the block of its pool.
- */
+/* Each part is brought to every rank that has it, by that rank's registration, at the block of its
+ * pool. */
 static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t blocks)
 {
     const struct sl_body_bring *body = &pull->body.bring;
@@ -310,7 +310,7 @@ static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t bloc
     ck_assert_uint_eq(at, body->spots.count);
 }
 
-/* What came of each item; `bad` did not. */
+/* Answers the pull: every item has arrived except those of the block of `bad`. */
 static void pull_answer(struct bed *bed, const struct sl_msg *pull, uint64_t bad)
 {
     uint64_t codes[BLOCKS * CUTS], count = pull->body.bring.keys.count;
@@ -342,7 +342,7 @@ START_TEST(a_team_is_pulled_into_the_registrations_of_its_ranks)
     }
 END_TEST
 
-/* Some part of block 2 did not come: of a slice, or of the pool that both have. */
+/* Some part of block 2 did not arrive: of a slice, or of the pool that both have. */
 START_TEST(a_teams_prefix_ends_where_a_part_did_not_come)
     {
         struct bed *bed = bed_straight();
@@ -355,8 +355,9 @@ START_TEST(a_teams_prefix_ends_where_a_part_did_not_come)
     }
 END_TEST
 
-/* The transporter does not know the registration of a rank that has come anew: by the arena, whose
- * swapper says so, and the next op asks who is there. */
+/* The transporter does not know the new registration of a restarted rank. The load then uses the
+ * arena, where the swapper reports the missing registration, and the next op asks for the team
+ * again. */
 START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
     {
         struct bed *bed = bed_straight();
@@ -385,7 +386,7 @@ START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
     }
 END_TEST
 
-/* Ops that follow each other so closely that one always runs: the engine is never idle. */
+/* Ops follow each other so closely that one always runs: the engine is never idle. */
 START_TEST(a_team_is_asked_for_anew_while_an_op_runs)
     {
         struct bed *bed = bed_make(NULL);
@@ -485,7 +486,7 @@ START_TEST(a_key_before_of_another_length_is_refused)
     }
 END_TEST
 
-/* RESERVE tells what comes before each block, and what the engine said. */
+/* RESERVE contains the parent of each block, and the engine's hints. */
 START_TEST(a_store_tells_its_chain_and_what_is_said_of_it)
     {
         static const uint8_t before[HASH_BYTES] = {0xab, 0xcd, 0xff, 0x01};
@@ -521,7 +522,7 @@ static const struct {
 } pauses[] = {
     {.session = 0, .pause_ns = 0, .hint = 0},
     {.session = 0, .pause_ns = SL_NS_PER_S, .hint = 2},
-    {.session = 1, .pause_ns = SL_NS_PER_S, .hint = 1}, /* what is said counts */
+    {.session = 1, .pause_ns = SL_NS_PER_S, .hint = 1}, /* an explicit hint counts */
 };
 
 START_TEST(a_store_that_names_its_next_turn_says_that_its_session_goes_on)

@@ -1,11 +1,11 @@
-/* tests/unit/coordinator_pull_test.c - loads whose blocks come from other nodes straight into the
- * pools: what is asked of the transporter, what its answers do, and its fences. */
+/* tests/unit/coordinator_pull_test.c - loads whose blocks are read from other nodes straight into
+ * the pools: requests to the transporter, the effects of its answers, and its fences. */
 #include "tests/unit/coordinator_handover_support.h"
 
 #define OP         1u
 #define TIMEOUT_NS (3 * SL_NS_PER_S) /* more than the time of an op and of its fence */
 
-/* Every part of block `bad` has this code, the others came. */
+/* Every part of block `bad` has this code, all others arrived. */
 static void pulled(struct bed *bed, const struct sl_msg *pull, uint32_t bad, sl_err code)
 {
     uint64_t codes[BLOCKS_MAX * RANKS];
@@ -47,7 +47,7 @@ static struct sl_msg fence_of_op(struct bed *bed)
     return fence;
 }
 
-/* ---- what is asked, and what comes of it ---- */
+/* ---- requests and their results ---- */
 
 START_TEST(missing_blocks_are_pulled_for_every_rank)
     {
@@ -170,8 +170,8 @@ START_TEST(a_refusal_goes_on_by_the_arena_at_once)
     }
 END_TEST
 
-/* A hand-over's blocks are asked for again. What came before behind a gap is written over then, and
- * counts as it comes this time. */
+/* A hand-over's blocks are requested again. Blocks that had arrived after a gap are overwritten
+ * then, and count as in the new answer. */
 START_TEST(what_is_pulled_again_counts_again)
     {
         struct bed *bed = bed_straight();
@@ -245,7 +245,7 @@ START_TEST(a_cancelled_pull_keeps_its_blocks_until_the_fence)
         struct sl_msg fence = fence_of_op(bed);
         fenced_ask(bed);
         pulled(bed, &(struct sl_msg){.type = SL_MSG_BRING, .op_id = OP, .seq = pull_seq}, 0, SL_OK);
-        ck_assert(!fenced_says(bed)); /* an answer that nobody waits for is no fence */
+        ck_assert(!fenced_says(bed)); /* an answer to an abandoned request is no fence */
         answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
         ck_assert(fenced_says(bed));
         passes(bed, TIMEOUT_NS);
@@ -268,7 +268,7 @@ START_TEST(the_death_of_the_engine_fences_its_pull)
     }
 END_TEST
 
-/* Half of the time is the transporter's; what is here is loaded all the same. */
+/* The transporter gets half of the time; blocks on this node are loaded in any case. */
 START_TEST(a_silent_transporter_costs_no_blocks_that_are_here)
     {
         struct bed *bed = bed_straight();
@@ -293,7 +293,7 @@ START_TEST(a_silent_transporter_costs_no_blocks_that_are_here)
         ck_assert(answered);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 1);
-        ck_assert(!reply.body.load_reply.fenced); /* the others stay lent */
+        ck_assert(!reply.body.load_reply.fenced); /* the others are still in use */
         struct sl_msg fence = {0};
         fenced_ask(bed);
         ck_assert(!fenced_says(bed));
@@ -321,7 +321,7 @@ START_TEST(a_transporter_that_acknowledges_no_fence_is_killed)
         ck_assert_uint_eq(bed->fake.killed[0].pid, transporter_proc.pid);
         ck_assert(!fenced_says(bed));
         fenced_ask(bed);
-        struct sl_msg fence; /* its successor acknowledges what it has never heard of */
+        struct sl_msg fence; /* its successor acknowledges ops it never knew */
         while (fake_take(&bed->fake, "transporter.0", SL_MSG_FENCE, &fence)) {
             answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
         }

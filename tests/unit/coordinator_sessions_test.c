@@ -1,5 +1,5 @@
-/* tests/unit/coordinator_sessions_test.c - blocks of a session are asked for before its next turn.
- */
+/* tests/unit/coordinator_sessions_test.c - blocks of a session are prefetched before its next
+ * turn. */
 #include "tests/unit/coordinator_support.h"
 
 #include "runtime/base/sl_clock.h"
@@ -20,8 +20,8 @@ static void store_end(struct bed *bed, uint64_t seq)
     ck_assert_int_eq(reply_to(bed, seq).code, SL_OK);
 }
 
-/* A session of four blocks that goes on after PAUSE_NS. Then the first is in memory, the next two
- * are on disk alone, and the last is nowhere. */
+/* A session of four blocks that continues after PAUSE_NS. Then the first is in memory, the next two
+ * are only on disk, and the last is nowhere. */
 static struct bed *bed_paused(const char *const *settings)
 {
     static uint32_t tokens[16];
@@ -43,7 +43,7 @@ static struct bed *bed_paused(const char *const *settings)
     return bed;
 }
 
-/* Passes time until a BRING is sent, that long at most. false: none was. */
+/* Passes time until a BRING is sent, for at most that long. False: none was sent. */
 static bool prefetch_await(struct bed *bed, uint64_t within_ns, struct sl_msg *out)
 {
     for (uint64_t passed_ns = 0; passed_ns < within_ns; passed_ns += 10 * SL_NS_PER_MS) {
@@ -68,7 +68,7 @@ static void prefetch_answer(struct bed *bed, const struct sl_msg *prefetch, sl_e
     answer(bed, "registrar", prefetch, reply);
 }
 
-/* Until something is known of memory's worth, a session is due at once; then that counts. */
+/* While the worth of memory is unknown, a session is due at once; then the reported edge counts. */
 static void edge_tell(struct bed *bed, uint64_t edge)
 {
     struct sl_msg first;
@@ -125,7 +125,7 @@ START_TEST(a_session_that_goes_on_at_another_engine_keeps_what_it_has)
     }
 END_TEST
 
-/* It came, and left again: writers needed room at once. */
+/* The values arrived and were evicted again: writers needed the space. */
 START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
     {
         bool stays = _i == 0;
@@ -153,7 +153,7 @@ START_TEST(without_an_answer_it_goes_on)
         struct sl_msg prefetch;
         ck_assert(prefetch_await(bed, SL_NS_PER_S, &prefetch));
 
-        fake_pass(&bed->fake, 6 * SL_NS_PER_S); /* the registrar was away */
+        fake_pass(&bed->fake, 6 * SL_NS_PER_S); /* the registrar did not answer */
 
         while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD,
                          &prefetch)) { /* sent again */
@@ -172,7 +172,7 @@ START_TEST(a_setting_of_0_asks_for_nothing)
     }
 END_TEST
 
-/* ---- told in the middle of a pause ---- */
+/* ---- hints in the middle of a pause ---- */
 
 static struct sl_msg pause_tell(struct bed *bed, uint64_t session_id, uint64_t pause_ns,
                                 bool unknown)
@@ -185,7 +185,7 @@ static struct sl_msg pause_tell(struct bed *bed, uint64_t session_id, uint64_t p
 }
 
 static const struct {
-    uint64_t pause_ns; /* told 3 s after the session began to pause for 10 s */
+    uint64_t pause_ns; /* sent 3 s after the session began a pause of 10 s */
     bool unknown;
     uint64_t from_ns, until_ns; /* of the BRING after the word; 0: there is none */
 } words[] = {
@@ -280,7 +280,8 @@ static uint64_t turns_counted(struct bed *bed)
     return sl_metric_get(metrics, sl_metric_define(metrics, "session_turns"));
 }
 
-/* Of session 7, which goes on after PAUSE_NS: the keys from first to last, of one letter each. */
+/* Sends a turn of session 7, which continues after PAUSE_NS: the keys from first to last, of one
+ * letter each. */
 static void turn_tell(struct bed *bed, const char *keys, bool asked, uint64_t lane, bool ends)
 {
     static uint64_t op_id;
@@ -303,7 +304,7 @@ static void turn_tell(struct bed *bed, const char *keys, bool asked, uint64_t la
     ck_assert_uint_eq(turns_counted(bed), turns);
 }
 
-/* a and d are in memory, b and c on disk alone, and nothing else is anywhere. */
+/* a and d are in memory, b and c only on disk; no other value exists. */
 static struct bed *bed_values(void)
 {
     struct bed *bed = bed_make(with_disk);
@@ -315,7 +316,7 @@ static struct bed *bed_values(void)
     return bed;
 }
 
-/* The keys of a BRING, one behind the other. */
+/* The keys of a BRING, in order. */
 static const char *asked_for(const struct sl_msg *prefetch)
 {
     static char text[32];
@@ -329,14 +330,14 @@ static const char *asked_for(const struct sl_msg *prefetch)
 }
 
 static const struct {
-    const char *put[3]; /* one behind the other */
+    const char *put[3]; /* in order */
     const char *got;    /* then; NULL: nothing */
     const char *want;   /* what is asked for before the next turn */
 } turns[] = {
     {{"abcd"}, NULL, "abcd"}, /* all of it, so that each stays */
     {{"ab", "cd"}, NULL, "abcd"}, {{"ab", "c", "bd"}, NULL, "abd"}, /* from b on it is another chain
                                                                      */
-    {{"abxc"}, NULL, "ab"}, /* behind a hole nothing is of use */
+    {{"abxc"}, NULL, "ab"}, /* after a gap no value is of use */
     {{"ab"}, "cd", "cd"},         {{"abcd"}, "bd", "abd"},          {{"a", "b"}, "ab", "ab"},
 };
 START_TEST(values_of_a_session_are_asked_for_before_it_comes_back)
@@ -418,7 +419,7 @@ static struct bed *bed_with_a_long_chain(uint32_t in_memory, struct sl_msg *turn
     return bed;
 }
 
-/* Of a chain of 65,536 parts, in memory or on disk, neither loop may be held up. */
+/* With a chain of 65,536 parts, in memory or on disk, neither loop may be blocked for long. */
 START_TEST(a_long_chain_is_asked_for_piece_by_piece)
     {
         struct sl_msg turn, prefetch;
@@ -468,7 +469,7 @@ START_TEST(the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused)
     }
 END_TEST
 
-/* What came before it is not asked for again at once. */
+/* The values that arrived before are not requested again at once. */
 START_TEST(a_piece_that_is_refused_leaves_what_came_before_it)
     {
         struct sl_msg turn, prefetch;
@@ -478,13 +479,13 @@ START_TEST(a_piece_that_is_refused_leaves_what_came_before_it)
 
         prefetch_answer(bed, &prefetch, SL_ERR_NO_SPACE, 0);
 
-        /* What was in memory anyway did not come: then it is tried again. */
+        /* Values that were in memory anyway did not arrive: then it tries again. */
         ck_assert_int_eq(prefetch_await(bed, PAUSE_NS / 2, &prefetch), _i == 1);
         bed_end(bed);
     }
 END_TEST
 
-/* Of two clients in step, whose op ids count alike. */
+/* For two clients whose op ids happen to be equal. */
 START_TEST(a_turn_is_sent_again_behind_one_of_another_client)
     {
         struct bed *bed = bed_values();

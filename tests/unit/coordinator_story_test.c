@@ -1,4 +1,4 @@
-/* tests/unit/coordinator_story_test.c - what the coordinator tells of ops that ended or run. */
+/* tests/unit/coordinator_story_test.c - the coordinator's records of ops that ended or run. */
 #include "actors/coordinator/story.h"
 #include "tests/unit/coordinator_support.h"
 
@@ -85,7 +85,7 @@ START_TEST(an_op_under_way_is_told_with_what_it_waits_for)
     }
 END_TEST
 
-/* The latest come first, and more than CO_STORIES_MAX are not kept. */
+/* The latest are listed first, and at most CO_STORIES_MAX are kept. */
 START_TEST(the_last_ones_are_kept)
     {
         struct bed *bed = bed_make(NULL);

@@ -1,6 +1,6 @@
-/* tests/unit/coordinator_straight_test.c - direct hand-overs straight between pools: what is asked
- * of the transporter and of swappers, when it goes through storage after all, and when device
- * blocks are free. */
+/* tests/unit/coordinator_straight_test.c - direct hand-overs straight between pools: requests to
+ * the transporter and to swappers, when a hand-over falls back to storage, and when device blocks
+ * are free. */
 #include "tests/unit/coordinator_handover_support.h"
 
 static const char *const strict[] = {"handover_fallback", "false", NULL};
@@ -84,7 +84,7 @@ START_TEST(a_load_that_the_transporter_refuses_goes_through_storage)
     }
 END_TEST
 
-/* What a refusal says of the pools: where it was of prefill at this node, nothing. */
+/* How long a refusal bars an engine's pools. If prefill is at this node, it does not. */
 static const struct {
     const char *from;
     sl_err code;
@@ -106,7 +106,7 @@ START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_while)
                                                      .direct = true,
                                                      .from = turn == 0 ? refused[_i].from : "p"},
                                        turn == 0);
-            if (turn != 1 || barred_ns == 0) { /* the second one comes at once */
+            if (turn != 1 || barred_ns == 0) { /* the second follows at once */
                 (void)bring_asked(bed);
                 bring_answer(bed, refused[_i].code);
             }
@@ -117,7 +117,7 @@ START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_while)
     }
 END_TEST
 
-/* They are read into; to be read is another matter. */
+/* The refusal is about reading into the pools; they may still be lent. */
 START_TEST(pools_that_are_not_read_into_are_lent)
     {
         struct bed *bed = direct_bed(strict);
@@ -134,7 +134,7 @@ START_TEST(pools_that_are_not_read_into_are_lent)
     }
 END_TEST
 
-/* Without pools in a fabric there is storage, or an error. */
+/* Without pools in a fabric the hand-over uses storage, or fails. */
 START_TEST(what_cannot_go_directly_is_not_begun)
     {
         const char *const settings[] = {"handover_fallback", _i == 0 ? "true" : "false", NULL};
@@ -184,7 +184,7 @@ START_TEST(what_fails_at_decode_is_loaded_when_prefill_has_stored_it)
     }
 END_TEST
 
-/* A code of prefill's side is never taken for a wish of decode's caller. */
+/* A code from prefill's side is never mistaken for a wish of decode's caller. */
 START_TEST(what_ends_at_prefill_is_a_hand_over_that_failed)
     {
         struct bed *bed = direct_bed(strict);
@@ -211,7 +211,7 @@ START_TEST(what_prefill_has_stored_is_loaded_when_nothing_lands_any_more)
     }
 END_TEST
 
-/* Prefill was first and had no ticket. Nobody would end a wait for what lands. */
+/* Prefill was first and had no ticket, so no landing would ever end a wait. */
 START_TEST(what_prefill_has_stored_before_decode_comes_is_loaded_at_once)
     {
         struct bed *bed = direct_bed(NULL);
@@ -230,7 +230,7 @@ START_TEST(what_prefill_has_stored_before_decode_comes_is_loaded_at_once)
     }
 END_TEST
 
-/* Prefill stored it, since it did not hear in time that all was read. */
+/* Prefill stored it, since it was not notified in time that all was read. */
 START_TEST(what_lands_before_the_fence_is_not_loaded_again)
     {
         struct bed *bed = direct_bed(NULL);
@@ -246,7 +246,7 @@ START_TEST(what_lands_before_the_fence_is_not_loaded_again)
     }
 END_TEST
 
-/* However decode's op ends: by its time, or because its client gives up. */
+/* Decode's op ends by its deadline, or because its client cancels it. */
 START_TEST(decodes_blocks_are_free_when_the_transporter_says_so)
     {
         struct bed *bed = direct_bed(strict);
@@ -288,7 +288,7 @@ START_TEST(a_bring_that_nobody_answered_is_fenced)
     }
 END_TEST
 
-/* It was asked again meanwhile: a new process may have begun with it. */
+/* The request was sent again meanwhile, so a new process may have started on it. */
 START_TEST(what_a_transporter_said_that_died_counts_when_its_successor_is_fenced)
     {
         struct bed *bed = direct_bed(NULL);
@@ -320,7 +320,7 @@ END_TEST
 
 /* ---- prefill ---- */
 
-/* A prefill of this node has no NIC between: the transporter refuses device memory to it. */
+/* For a prefill of this node there is no NIC in between: the transporter refuses device memory. */
 START_TEST(a_bring_says_who_may_lend_when_that_is_known)
     {
         static const struct {
@@ -432,7 +432,7 @@ START_TEST(a_loan_that_fails_goes_on_through_storage)
         struct sl_msg reply = commit(bed, send, 2);
 
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(reply.body.store_reply.fenced); /* the answer said that nothing reads any more */
+        ck_assert(reply.body.store_reply.fenced); /* by the answer, no read is in progress */
         ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         ck_assert_int_eq(given_back(bed, ID), SL_OK);
@@ -491,8 +491,8 @@ static void store_cancel(struct bed *bed)
     fake_give(&bed->fake, "client.1.0", &cancel);
 }
 
-/* However prefill's op ends: by the transporter's word, by its time, or because its client gives
- * up. */
+/* Ways in which prefill's op ends: by the transporter's answer, by its deadline, or because its
+ * client cancels it. */
 enum how { HOW_FAILED, HOW_LATE, HOW_CANCELLED, HOWS };
 static void store_ends(struct bed *bed, enum how how, const struct sl_msg *lend)
 {
@@ -532,8 +532,8 @@ START_TEST(what_decode_has_all_of_is_handed_over_however_prefill_ends)
     }
 END_TEST
 
-/* The transporter died behind its last word: decode counts its blocks when the next one is fenced.
- */
+/* The transporter died after its last message: decode counts its blocks once the successor is
+ * fenced. */
 START_TEST(a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all)
     {
         struct bed *bed = direct_bed(strict);
@@ -613,7 +613,7 @@ static void looked(struct bed *bed, uint32_t count)
     ck_assert_uint_eq(answer_copy(bed, 1, UINT64_MAX), count);
 }
 
-/* What was lent: parts [from, end). */
+/* Takes a LEND of parts [from, end). */
 static struct sl_msg lend_taken(struct bed *bed, uint64_t number, uint32_t from, uint32_t end)
 {
     struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
@@ -678,7 +678,7 @@ START_TEST(a_loan_that_fails_while_blocks_are_looked_at_ends_behind_the_look)
     }
 END_TEST
 
-/* What is lent already is taken back before its blocks are copied. */
+/* Parts that are lent already are taken back before their blocks are copied. */
 START_TEST(a_look_that_fails_ends_the_loan_first)
     {
         struct bed *bed = direct_bed(NULL);
@@ -698,7 +698,7 @@ START_TEST(a_look_that_fails_ends_the_loan_first)
     }
 END_TEST
 
-/* A swapper that was started anew is being fenced: the transporter has its own time to answer. */
+/* While a restarted swapper is being fenced, the transporter has its own time to answer. */
 START_TEST(what_is_lent_is_fenced_at_once_while_a_swapper_is)
     {
         struct bed *bed = direct_bed(NULL);
@@ -742,7 +742,7 @@ START_TEST(what_is_lent_is_fenced_at_the_end_of_the_op)
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
         ck_assert(!reply.body.store_reply.fenced);
         struct sl_msg fence = transporter_fence(bed, SEND);
-        lend_answer(bed, &lend, SL_OK); /* late: nobody hears it */
+        lend_answer(bed, &lend, SL_OK); /* late: ignored */
         uint64_t ask = fenced_ask(bed, SEND);
         ck_assert(!answered(bed, ask, &said));
         answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});

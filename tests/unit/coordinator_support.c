@@ -1,4 +1,4 @@
-/* tests/unit/coordinator_support.c */
+/* tests/unit/coordinator_support.c - see coordinator_support.h. */
 #include "tests/unit/coordinator_support.h"
 
 /* ---- a node around it ---- */
@@ -27,7 +27,7 @@ void swapper_name(uint32_t rank, char name[16])
     (void)snprintf(name, 16, "swapper.%u", rank & 63);
 }
 
-/* Brings it up to where ops go through: swappers greeted and known, pins known. */
+/* Brings it to where ops can run: HELLO exchanged with swappers, pins known. */
 void bed_greet(struct bed *bed)
 {
     const struct sl_msg hello = {.type = SL_MSG_HELLO}; /* the process says it, for every actor */
@@ -171,7 +171,7 @@ void answer_keys(struct bed *bed)
     answer(bed, "keyer", &keys, (struct sl_msg){.body.keys_reply.keys = {list, count}});
 }
 
-/* Sends STORE or LOAD of blocks 0..count; device block i is 10 + i. Gives its sequence. */
+/* Sends STORE or LOAD of blocks 0..count; device block i is 10 + i. Returns its sequence. */
 uint64_t op_send_as(struct bed *bed, const char *client, uint32_t type, uint64_t op_id,
                     uint32_t count)
 {
@@ -199,7 +199,7 @@ uint64_t op_send(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
     return op_send_as(bed, "client.1.0", type, op_id, count);
 }
 
-/* The first op of a test also asks for the engine. */
+/* A test's first op also asks for the engine. */
 uint64_t op_begin(struct bed *bed, uint32_t type, uint64_t op_id, uint32_t count)
 {
     uint64_t seq = op_send(bed, type, op_id, count);
@@ -227,7 +227,7 @@ void answer_reserve(struct bed *bed, uint32_t block, sl_err code)
            (struct sl_msg){.body.reserve_reply.items = {grants, count}});
 }
 
-/* The swapper has done everything but item `missing`. Gives the number of items. */
+/* The swapper has copied everything except item `missing`. Returns the number of items. */
 uint64_t answer_copy(struct bed *bed, uint32_t rank, uint64_t missing)
 {
     char name[16];
@@ -275,7 +275,7 @@ void answer_fence(struct bed *bed, uint32_t rank, uint64_t op_id)
     answer(bed, name, &fence, (struct sl_msg){.code = SL_OK});
 }
 
-/* Puts block i's parts into the index: in memory, or on disk alone. */
+/* Puts block i's parts into the index: in memory, or only on disk. */
 void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_bytes)
 {
     for (uint32_t rank = 0; rank < RANKS; rank++) {

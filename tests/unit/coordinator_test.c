@@ -1,5 +1,5 @@
-/* tests/unit/coordinator_test.c - the coordinator alone: the test answers for registrar, keyer and
- * swappers. */
+/* tests/unit/coordinator_test.c - the coordinator by itself: the test answers for registrar, keyer
+ * and swappers. */
 #include "tests/unit/coordinator_support.h"
 
 /* ---- store ---- */
@@ -113,7 +113,7 @@ START_TEST(block_whose_other_writer_gave_up_is_reserved_again)
     }
 END_TEST
 
-/* In a node's first moments a swapper has not said HELLO, or we have not: the store waits, as a
+/* In a node's first moments a swapper has not sent HELLO, or we have not: the store waits, as a
  * load does. */
 START_TEST(store_waits_for_who_is_not_here_yet)
     {
@@ -305,7 +305,7 @@ START_TEST(unknown_op_is_fenced_at_every_rank)
     }
 END_TEST
 
-/* A rank that is away must not let questions about unknown ops fill the table. */
+/* An unreachable rank must not let queries about unknown ops fill the table. */
 START_TEST(unknown_op_is_forgotten_with_the_last_who_asked)
     {
         struct bed *bed = bed_make(NULL);
@@ -346,8 +346,8 @@ START_TEST(ops_wait_until_the_work_of_a_dead_coordinator_is_fenced)
     }
 END_TEST
 
-/* An op that ended while its engine was asked for may stay until ranks are fenced. When the answer
- * never comes, the next op asks again. */
+/* An op that ended while its engine was queried may stay until ranks are fenced. If the answer
+ * never arrives, the next op asks again. */
 START_TEST(engine_is_asked_for_again_after_a_registrar_that_said_nothing)
     {
         struct bed *bed = calloc(1, sizeof(*bed));
@@ -373,7 +373,7 @@ START_TEST(cancel_ends_an_op_and_says_whether_blocks_are_lent)
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, UINT32_MAX, SL_OK);
         struct sl_msg cancel = {.type = SL_MSG_CANCEL, .op_id = 1, .body.cancel.target_op = 1};
-        fake_give(&bed->fake, "client.9.0", &cancel); /* somebody else's */
+        fake_give(&bed->fake, "client.9.0", &cancel); /* of another client */
         ck_assert_int_eq(take(bed, "client.9.0", SL_MSG_CANCEL_REPLY).code, SL_ERR_NOT_FOUND);
         cancel.seq = 0;
         fake_give(&bed->fake, "client.1.0", &cancel);
@@ -445,7 +445,8 @@ START_TEST(bad_requests_are_refused_by_name)
 END_TEST
 
 static const uint32_t ordered[] = {SL_MSG_STORE, SL_MSG_LOAD};
-/* Of one rank; the blocks are where somebody who does not know events finds none. */
+/* With an event of one rank, the blocks are in a field in which a coordinator without events finds
+ * none. */
 START_TEST(event_of_a_rank_goes_with_its_copies)
     {
         static unsigned char handle[SL_EVENT_BYTES] = {1, 2, 3};
@@ -507,7 +508,7 @@ START_TEST(event_of_no_rank_is_refused_by_name)
     }
 END_TEST
 
-/* One would not be waited for. */
+/* The second one would not be waited for. */
 START_TEST(two_events_of_a_rank_are_refused)
     {
         static unsigned char handle[SL_EVENT_BYTES];
@@ -555,7 +556,8 @@ START_TEST(death_of_the_engine_ends_its_ops)
     }
 END_TEST
 
-/* Its process lives, and may take its memory back: that is answered when nobody writes there. */
+/* The engine's process lives and may reuse its memory: the answer is sent once no write to it is in
+ * progress. */
 START_TEST(end_of_the_engine_ends_its_ops)
     {
         struct bed *bed = bed_make(NULL);
@@ -632,7 +634,7 @@ START_TEST(load_gives_the_prefix_that_every_rank_has)
         for (uint32_t i = 0; i < 4; i++) {
             index_put(bed, i, true, PART_BYTES);
         }
-        index_put(bed, 5, true, PART_BYTES); /* behind a hole */
+        index_put(bed, 5, true, PART_BYTES); /* after a gap */
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 6);
         ck_assert_uint_eq(pins(bed), 4 * RANKS);
         ck_assert_uint_eq(answer_copy(bed, 0, UINT64_MAX), 4);
@@ -689,7 +691,7 @@ START_TEST(part_of_another_size_is_a_miss)
     }
 END_TEST
 
-/* What the registrar does for a BRING: the parts get an extent. */
+/* Acts on a BRING like the registrar: the parts get an extent. */
 static void promote(struct bed *bed, const struct sl_msg *request, sl_err code)
 {
     uint64_t codes[BLOCKS_MAX * RANKS];
@@ -750,8 +752,8 @@ START_TEST(promotion_without_room_lets_the_blocks_before_go_first)
     }
 END_TEST
 
-/* The end that a look found is that of the slice as it was: one that is cut for want of room does
- * not end the load. */
+/* A look-up's end belongs to the slice as it was then: a slice that is shortened for lack of space
+ * does not end the load. */
 static const struct {
     bool first_in_memory; /* else the slice is halved */
 } squeezes[] = {{true}, {false}};
@@ -804,8 +806,7 @@ START_TEST(promotion_is_given_up_after_three_rounds)
     }
 END_TEST
 
-/* Its segment leaves the disk, or more values are on their way than the registrar keeps track of.
- */
+/* Its log file is being reclaimed, or more values are in flight than the registrar tracks. */
 static const sl_err moving[] = {SL_ERR_BUSY, SL_ERR_LIMIT};
 START_TEST(what_cannot_be_read_at_the_moment_is_waited_for)
     {

@@ -1,6 +1,6 @@
-/* tests/unit/coordinator_waiting_test.c - load or recompute: what a load waits for whose engine has
- * said how fast it computes. Blocks have 4 tokens and 8 KiB. The disk's page says 1 byte/us, so a
- * block takes 8.2 ms to be read. */
+/* tests/unit/coordinator_waiting_test.c - load or recompute: how long a load waits whose engine has
+ * stated its compute rate. Blocks have 4 tokens and 8 KiB. The disk's page reports 1 byte/us, so
+ * reading a block takes 8.2 ms. */
 #include "tests/unit/coordinator_support.h"
 
 #define BLOCK_BYTES (RANKS * PART_BYTES)
@@ -17,7 +17,7 @@ static void page_set(struct sl_metrics *page, const char *name, uint64_t value)
     sl_metric_set(page, sl_metric_define(page, name), value);
 }
 
-/* A disk that made so many bytes/us while it was busy, and has a queue. */
+/* Makes the page of a disk that moves bytes_per_us while it is busy, and has a queue. */
 static void page_make(struct bed *bed, uint64_t bytes_per_us, uint64_t queue_bytes)
 {
     char path[sizeof(bed->fake.paths.shm_dir) + 32];
@@ -126,7 +126,7 @@ static void refused(struct bed *bed, const struct sl_msg *promote, sl_err code)
            (struct sl_msg){.body.bring_reply.codes = {codes, promote->body.bring.keys.count}});
 }
 
-/* The load is answered with so many blocks, and says how many it left. */
+/* The load is answered with `blocks` blocks, and reports how many it left. */
 static void ends_with(struct bed *bed, uint64_t seq, uint64_t blocks, uint64_t left)
 {
     struct sl_msg reply = reply_to(bed, seq);
@@ -168,16 +168,16 @@ static const struct {
     uint64_t rate, doubles, queue_bytes, bytes_per_us;
     uint32_t taken, left;
 } plans[] = {
-    {"mmdddddddd", FAST, 0, 0, 1, 2, 8},      /* each is sooner computed than read */
-    {"dddddddddd", FAST, 0, 0, 1, 0, 10},     /* the first, too */
-    {"mmdddddddd", SLOW, 0, 0, 1, 10, 0},     /* or sooner read */
-    {"mmdmmmmmmm", 2000, 0, 0, 1, 10, 0},     /* 8.5 ms bring 16 ms of work: memory behind it */
-    {"mmdddmmmmm", 2000, 0, 0, 1, 2, 8},      /* 25 ms bring 16 ms */
-    {"mmdmmmmddd", 2000, 0, 0, 1, 7, 3},      /* the cut is in the middle */
-    {"mmdddd----", FAST, 0, 0, 1, 2, 4},      /* what is nowhere is not left */
-    {"mmdddddddd", SLOW, 0, 400000, 1, 2, 8}, /* 0.4 s behind others are more than 0.32 s of work */
+    {"mmdddddddd", FAST, 0, 0, 1, 2, 8},        /* each is sooner computed than read */
+    {"dddddddddd", FAST, 0, 0, 1, 0, 10},       /* the first as well */
+    {"mmdddddddd", SLOW, 0, 0, 1, 10, 0},       /* or sooner read */
+    {"mmdmmmmmmm", 2000, 0, 0, 1, 10, 0},       /* 8.5 ms save 16 ms of work: memory follows */
+    {"mmdddmmmmm", 2000, 0, 0, 1, 2, 8},        /* 25 ms bring 16 ms */
+    {"mmdmmmmddd", 2000, 0, 0, 1, 7, 3},        /* the cut is in the middle */
+    {"mmdddd----", FAST, 0, 0, 1, 2, 4},        /* what is nowhere is not left */
+    {"mmdddddddd", SLOW, 0, 400000, 1, 2, 8},   /* a queue of 0.4 s exceeds 0.32 s of work */
     {"mmdddddddd", SLOW, 0, 100000, 1, 10, 0},  /* 0.1 s are not */
-    {"mmdddddddd", FAST, 0, 400000, 100, 2, 8}, /* 4 ms behind others, and 0.65 of reading */
+    {"mmdddddddd", FAST, 0, 400000, 100, 2, 8}, /* 4 ms of queue, and 0.65 of reading */
     {"mmdddddddd", FAST, 0, 0, 100, 10, 0},     /* a faster disk */
     {"mmdddddddd", FAST, 1, 0, 1, 10, 0},       /* attention makes later tokens more work */
     {"mmmmmmmmmm", FAST, 0, 0, 1, 10, 0},       /* memory is never left */
@@ -245,7 +245,7 @@ START_TEST(one_prefetch_is_in_flight)
     }
 END_TEST
 
-/* Slices of 4 blocks: the queue is worth waiting for when all slices behind it are counted. */
+/* Slices of 4 blocks: waiting for the queue pays only if all later slices are counted. */
 START_TEST(a_plan_is_of_all_slices)
     {
         const char *const settings[] = {"disk", "1GiB", "client_pins_max", "32", NULL};
@@ -268,7 +268,7 @@ END_TEST
 
 /* ---- the soft deadline ---- */
 
-/* 8 blocks on a disk that promises 0.65 ms; computed in 3.2 ms, or 320 ms. Nothing comes. */
+/* 8 blocks on a disk that promises 0.65 ms; computing takes 3.2 ms, or 320 ms. No block arrives. */
 static const struct {
     uint64_t rate, bytes_per_us, early_ns, late_ns;
 } waits[] = {
@@ -329,7 +329,7 @@ START_TEST(the_prefix_that_came_by_then_is_taken)
     }
 END_TEST
 
-/* The registrar drops what it has not begun then; its late answer changes nothing. */
+/* The registrar then drops reads it has not begun; its late answer changes nothing. */
 START_TEST(the_promote_ends_with_the_soft_deadline)
     {
         struct bed *bed = bed_with("mmdddddddd", 100, 0);
@@ -346,7 +346,7 @@ START_TEST(the_promote_ends_with_the_soft_deadline)
     }
 END_TEST
 
-/* Its segment leaves the disk: that may take seconds. */
+/* Its log file is being reclaimed, which may take seconds. */
 START_TEST(what_cannot_be_read_at_the_moment_is_soon_left)
     {
         struct bed *bed = bed_with("mdd", 1, 0);
@@ -366,7 +366,7 @@ START_TEST(what_cannot_be_read_at_the_moment_is_soon_left)
     }
 END_TEST
 
-/* It came after all: blocks after it are as good as before. */
+/* It arrived after all: later blocks are as useful as before. */
 START_TEST(what_came_by_the_last_try_ends_no_load)
     {
         struct bed *bed = bed_with("dd", 1, 0);
@@ -388,7 +388,7 @@ START_TEST(what_came_by_the_last_try_ends_no_load)
     }
 END_TEST
 
-/* The first block had come, and was evicted again: that is want of room. */
+/* The first block had arrived and was evicted again: that counts as lack of space. */
 START_TEST(what_is_refused_behind_the_first_block_ends_no_load)
     {
         struct bed *bed = bed_with("dd", 1, 0);
@@ -440,13 +440,14 @@ START_TEST(a_rest_that_comes_at_once_is_waited_for)
     }
 END_TEST
 
-/* What a disk did not keep is not believed at once again, and forgiven after a while. */
+/* After a broken promise, a disk's figures are not trusted at once; after a while they are
+ * again. */
 START_TEST(a_disk_that_was_slower_is_believed_less)
     {
         struct bed *bed = bed_with("mmdddddddd", 100, 0); /* 0.95 ms promised */
         (void)load_begin(bed, 10, FAST, 0);
         ck_assert(sent(bed, "registrar", SL_MSG_BRING));
-        fake_pass(&bed->fake, 4 * MS); /* 3.2 ms of work in vain */
+        fake_pass(&bed->fake, 4 * MS); /* 3.2 ms of wasted work */
         copies(bed, 2);
 
         (void)load_send(bed, 2, 10, FAST, 0);
@@ -463,7 +464,8 @@ START_TEST(a_disk_that_was_slower_is_believed_less)
     }
 END_TEST
 
-/* What other loads have asked for comes first, whether the tierer's page says so already or not. */
+/* Requests of other loads are ahead in the queue, whether the tierer's page shows them yet or
+ * not. */
 START_TEST(loads_ahead_count)
     {
         struct bed *bed = bed_with("ddddddddddmmdd", 1, 0);
@@ -541,7 +543,7 @@ START_TEST(what_goes_straight_into_pools_is_waited_for_as_long)
     }
 END_TEST
 
-/* What takes too long again and again is asked for again when it was not for a while. */
+/* A node that is repeatedly too slow is tried again after a long pause. */
 START_TEST(nodes_of_which_nothing_came_in_time_are_seldom_asked)
     {
         struct bed *bed = bed_with("mm", 0, 0);

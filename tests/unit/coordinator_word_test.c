@@ -1,5 +1,5 @@
-/* tests/unit/coordinator_word_test.c - what the nodes of a hand-over tell each other: decode that
- * waits, prefill that has committed or failed, and coordinators that were started anew. */
+/* tests/unit/coordinator_word_test.c - messages between the nodes of a hand-over: decode that
+ * waits, prefill that has committed or failed, and coordinators that were restarted. */
 #include "tests/unit/coordinator_handover_support.h"
 
 #include <assert.h>
@@ -12,14 +12,14 @@
 #define LONG_NS   (20 * SL_NS_PER_S)
 #define AGAIN_NS  (500 * SL_NS_PER_MS)
 
-/* ---- what is said, and heard ---- */
+/* ---- messages in both directions ---- */
 
 static bool says(struct bed *bed, struct sl_msg *out)
 {
     return fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_WORD, out);
 }
 
-/* The next word is of this state, and for this node. */
+/* Takes the next message, which has this state and is for this node. */
 static struct sl_msg word_to(struct bed *bed, const char *node, uint64_t state)
 {
     struct sl_msg word = take(bed, "transporter.0", SL_MSG_HANDOVER_WORD);
@@ -34,7 +34,7 @@ static void passed_on(struct bed *bed, const struct sl_msg *word, sl_err code)
     answer(bed, "transporter.0", word, (struct sl_msg){.code = code});
 }
 
-/* The same, and the transporter takes it. */
+/* The same, and the transporter accepts it. */
 static void told(struct bed *bed, const char *node, uint64_t state)
 {
     struct sl_msg word = word_to(bed, node, state);
@@ -49,7 +49,7 @@ struct heard {
     const char *reason;
 };
 
-/* A word that came with the transporter. Gives what it is answered. */
+/* Delivers a message from the transporter. Returns the code of its answer. */
 static sl_err hears(struct bed *bed, struct heard heard)
 {
     struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 9}, reply;
@@ -81,7 +81,7 @@ static void receipt_is(const struct sl_body_handover_word *word, const char *nod
     ck_assert_str_eq(word->receipt.at[0].node.at, node);
 }
 
-/* Decode of two blocks, of a prefill at this node. */
+/* Begins decode's load of two blocks, from a prefill at this node. */
 static uint64_t decode_from(struct bed *bed, const char *node)
 {
     return side_begin(
@@ -135,7 +135,7 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
         ck_assert(!says(bed, &word));
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         ck_assert_uint_eq(metric(bed, "words_refused"), 0);
-        /* It is told a second time where decode had asked twice. */
+        /* The answer is sent a second time if decode asked twice. */
         ck_assert_int_eq(
             hears(bed, (struct heard){.node = "p", .state = COMMITTED, .receipt = &receipt}),
             SL_OK);
@@ -344,7 +344,7 @@ START_TEST(a_word_that_is_not_prefills_changes_nothing)
     }
 END_TEST
 
-/* Who waits for a receipt that its engine passes on is told by nobody else. */
+/* If the engine passes the receipt on itself, messages of other nodes are refused. */
 START_TEST(a_load_that_names_no_node_believes_none)
     {
         struct bed *bed = bed_make(named);
@@ -489,7 +489,7 @@ START_TEST(decode_that_waits_is_told_of_the_failure)
     }
 END_TEST
 
-/* Reasons are cut to what a word takes, also in the middle of a character. */
+/* Reasons are cut to the message's limit, even in the middle of a character. */
 START_TEST(a_failure_with_a_long_reason_is_told_too)
     {
         struct bed *bed = bed_make(named);
@@ -537,7 +537,7 @@ START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
         fake_pass(&bed->fake, SL_NS_PER_S);
 
         struct sl_msg word;
-        for (uint64_t i = 0; i < 2; i++) { /* decode hears that nobody came */
+        for (uint64_t i = 0; i < 2; i++) { /* decode is notified that no prefill arrived */
             ck_assert(says(bed, &word));
             ck_assert_uint_eq(word.body.handover_word.state, FAILED);
             ck_assert_str_eq(word.body.handover_word.node.at, "q");
@@ -595,7 +595,7 @@ END_TEST
 
 /* ---- direct ---- */
 
-/* Prefill up to where its swappers have looked. */
+/* Runs prefill up to where its swappers have looked. */
 static uint64_t prefill_direct(struct bed *bed, bool first)
 {
     uint64_t send = side_begin(
@@ -656,7 +656,7 @@ START_TEST(a_direct_prefill_takes_the_ticket_of_this_node)
     }
 END_TEST
 
-/* The transporter died behind the last word to decode: its successor knows of no loan. */
+/* The transporter died after its last message to decode: its successor knows of no loan. */
 START_TEST(a_prefill_that_did_not_hear_that_all_landed_here_is_no_error)
     {
         struct bed *bed = direct_bed(NULL);
@@ -704,7 +704,7 @@ START_TEST(without_a_ticket_or_a_wish_it_goes_through_storage)
     }
 END_TEST
 
-/* Decode wants blocks that prefill does not bring, or other ones: both end, and at once. */
+/* Decode wants blocks that prefill does not have, or other ones: both end at once. */
 START_TEST(an_offer_that_does_not_fit_fails_both)
     {
         struct bed *bed = bed_make(named);
@@ -727,9 +727,9 @@ START_TEST(an_offer_that_does_not_fit_fails_both)
     }
 END_TEST
 
-/* ---- a coordinator that was started anew ---- */
+/* ---- a restarted coordinator ---- */
 
-/* The registrar is asked whether it holds all of the hand-over. */
+/* Takes the query to the registrar whether it holds all of the hand-over. */
 static struct sl_msg held_asked(struct bed *bed)
 {
     struct sl_msg ask = take(bed, "registrar", SL_MSG_HOLD);
@@ -773,7 +773,7 @@ START_TEST(a_node_that_waits_hears_what_a_coordinator_before_had_committed)
         struct sl_item_receipt expected = receipt_of("b1", 2);
         struct heard waits = {.node = "q", .state = WAITS, .receipt = &expected};
         ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS}), SL_OK);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* of what is not said */
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* the query contains no keys */
         ck_assert_int_eq(hears(bed, waits), SL_OK);
         struct sl_msg ask = held_asked(bed);
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
@@ -810,7 +810,7 @@ START_TEST(a_prefill_that_is_here_need_not_be_asked_for)
     }
 END_TEST
 
-/* Prefill's request comes again too: the answer of the coordinator before was lost. */
+/* Prefill's request is sent again as well: the earlier coordinator's answer was lost. */
 START_TEST(prefill_that_comes_again_finds_its_hand_over_committed)
     {
         struct bed *bed = bed_make(named);
@@ -864,7 +864,7 @@ START_TEST(an_answer_of_another_hand_over_is_not_taken_for_this_one)
     }
 END_TEST
 
-/* A registrar that is slow, and a peer that is not. */
+/* With a slow registrar and a fast peer. */
 START_TEST(peers_words_do_not_pile_up)
     {
         struct bed *bed = bed_make(named);
@@ -957,7 +957,7 @@ START_TEST(what_stays_away_is_fetched_for_a_while_only)
     }
 END_TEST
 
-/* A miss is a miss. */
+/* A miss is final. */
 START_TEST(what_no_prefill_has_promised_is_fetched_once)
     {
         struct bed *bed = bed_make(named);

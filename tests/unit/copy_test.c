@@ -1,5 +1,5 @@
-/* tests/unit/copy_test.c - copies past the caches: every residue and alignment, nothing beside the
- * range, and digests that are those of the plain way. */
+/* tests/unit/copy_test.c - non-temporal copies: every residue and alignment, no byte outside the
+ * range, and the same digests as the plain code. */
 #include "runtime/base/sl_copy.h"
 #include "runtime/base/sl_digest.h"
 
@@ -49,7 +49,8 @@ static void bed_free(struct bed *bed)
     free(bed->to);
 }
 
-/* The range holds the copy, what lies within a guard's length of it is untouched. Clears it. */
+/* Checks that the range holds the copy and that no byte within a guard's length of it has changed.
+ * Clears it. */
 static void bed_check(struct bed *bed, uint64_t to_at, uint64_t from_at, uint64_t length)
 {
     ck_assert_int_eq(memcmp(bed->to + to_at, bed->from + from_at, length), 0);
@@ -149,7 +150,7 @@ static void check_digest_copy(struct bed *bed, uint64_t to_at, uint64_t from_at,
     bed_check(bed, to_at, from_at, length);
 }
 
-/* The last chunk has every length near its ends, and many between. */
+/* Tests every length of the last chunk near its limits, and many between. */
 START_TEST(digest_of_a_copy_is_the_plain_one_for_every_residue)
     {
         struct bed bed = bed_make(LARGE_BYTES);

@@ -1,4 +1,5 @@
-/* tests/unit/counts_test.c - what clients count by themselves adds up, whoever of them dies. */
+/* tests/unit/counts_test.c - counters that clients keep in shared memory add up, whichever client
+ * dies. */
 #include "ipc/shm/sl_counts.h"
 #include "tests/unit/shm_support.h"
 
@@ -57,7 +58,7 @@ START_TEST(counts_of_threads_and_clients_add_up_and_stay)
         sl_counts_close(&a);
         sl_counts_close(&b);
         ck_assert_uint_eq(sum().client_count, 0);
-        a = opened(); /* goes on with the block of one of the two */
+        a = opened(); /* reuses the block of one of the two */
         count(a, 0, 1000000);
         ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 1654321);
         sl_counts_close(&a);
@@ -111,7 +112,7 @@ START_TEST(who_is_killed_has_counted_and_the_registrar_gives_its_block_back)
         sl_counts_leave(&killed);
         ck_assert_uint_eq(sum().client_count, 2);
 
-        ck_assert_int_eq(sl_counts_make(dir, NULL), SL_OK); /* a registrar starts anew */
+        ck_assert_int_eq(sl_counts_make(dir, NULL), SL_OK); /* a registrar restarts */
         sl_counts_free(dir, is_other, &lives);
 
         ck_assert_uint_eq(sum().counts[SL_COUNT_GET_DISK], 75);

@@ -1,4 +1,5 @@
-/* tests/unit/crossover_test.c - which way is chosen, and a file that may hold anything. */
+/* tests/unit/crossover_test.c - the choice between ways of copying, and files with arbitrary
+ * contents. */
 #include "cuda/sl_crossover.h"
 #include "tests/support/tmpdir.h"
 
@@ -14,7 +15,7 @@
         true, true, true, true \
     }
 
-/* pieces of `piece` bytes, values of which `run` bytes lie in one run on the host */
+/* pieces of `piece` bytes; values with runs of `run` bytes on the host */
 #define JOB(piece, count, run)                                         \
     {                                                                  \
         .piece_bytes = (piece), .pieces = (count), .run_bytes = (run), \
@@ -28,7 +29,8 @@ static const struct {
 } published[] = {
     {JOB(4096, 10000, 81920), .possible = ALL, SL_WAY_STAGED},
     {JOB(4096, 10000, 65536), .possible = ALL, SL_WAY_STAGED},
-    /* One entry a value: what is small on the host, too, is not worth a batch, staged or not. */
+    /* One entry a value: entries that are small on the host as well are not worth a batch, staged
+     * or not. */
     {JOB(4096, 10000, 65535), .possible = ALL, SL_WAY_MAPPED},
     {JOB(4096, 10000, 4096), .possible = ALL, SL_WAY_MAPPED},
     {JOB(16384, 1000, 16384), .possible = ALL, SL_WAY_MAPPED},
@@ -108,8 +110,8 @@ START_TEST(the_fastest_possible_way_of_its_figure_is_taken)
     }
 END_TEST
 
-/* A copy, a batch and the mapped kernel go by pieces, staging by what lies in one run on the host:
- * of each the figures for its own entries count. */
+/* A copy, a batch and the mapped kernel work by pieces, staging by runs on the host: the figures
+ * for the right entry size count. */
 START_TEST(each_way_is_looked_up_by_what_one_entry_of_it_covers)
     {
         struct sl_crossover crossover = {.machine = "fafa-13000-sm8", .measured = true};
@@ -138,7 +140,7 @@ START_TEST(each_way_is_looked_up_by_what_one_entry_of_it_covers)
     }
 END_TEST
 
-/* The start of a batch is hidden by the job before it, and counts where there is none. */
+/* The start of a batch is hidden by the previous job, and counts if there was none. */
 START_TEST(a_job_that_follows_another_has_figures_of_its_own)
     {
         struct sl_crossover crossover = {.machine = "fafa-13000-sm8", .measured = true};
@@ -155,7 +157,8 @@ START_TEST(a_job_that_follows_another_has_figures_of_its_own)
     }
 END_TEST
 
-/* Multiprocessors are the engine's: a way without a kernel is taken if it loses 3 % at most. */
+/* Multiprocessors belong to the engine: a way without a kernel is chosen if it is at most 3 %
+ * slower. */
 START_TEST(of_ways_that_are_nearly_as_fast_one_without_a_kernel_is_taken)
     {
         struct sl_crossover crossover = {.machine = "fafa-13000-sm8", .measured = true};
@@ -270,7 +273,8 @@ static const struct {
     sl_err want;
     const char *says;
 } hostile[] = {
-    {"crossover 3", "crossover 2", SL_ERR_CORRUPT, "line 1"}, /* knew less: measured anew */
+    {"crossover 3", "crossover 2", SL_ERR_CORRUPT,
+     "line 1"}, /* from an older version: measured again */
     {"crossover 3", "crossover 4", SL_ERR_CORRUPT, "line 1"},
     {"fafa-13000", "fafa-12080", SL_ERR_FOREIGN, "line 2"},
     {"in 4096 16 1 2 3 4", "in 4096 16 1 2 3", SL_ERR_CORRUPT, "line 3"},

@@ -1,5 +1,5 @@
-/* tests/unit/cuda_dmabuf_test.c - device memory for NICs: a dmabuf of a mapping, from the played
- * driver, and all that can refuse it. */
+/* tests/unit/cuda_dmabuf_test.c - device memory for NICs: a dmabuf of a mapping, from the fake
+ * driver, and everything that may refuse it. */
 #include "cuda/cuda_internal.h"
 #include "tests/support/fake_cuda.h"
 
@@ -55,7 +55,7 @@ static sl_err map(uint64_t offset_bytes, uint64_t length_bytes, struct sl_mappin
     return device->ops->map(device, &handle, length_bytes, out, NULL);
 }
 
-/* The memory outlives the mapping that the descriptor was made of. */
+/* The memory outlives the mapping from which the descriptor was made. */
 START_TEST(a_dmabuf_is_the_memory_of_the_mapping)
     {
         struct sl_mapping mapping;
@@ -114,7 +114,7 @@ START_TEST(what_refuses_a_dmabuf_is_told)
     }
 END_TEST
 
-/* Of a pool that was made here, which others map by its descriptor. */
+/* Of a pool that was made here, which other processes map by its descriptor. */
 START_TEST(memory_that_was_made_here_has_one)
     {
         struct sl_device_memory memory;

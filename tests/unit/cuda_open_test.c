@@ -1,5 +1,5 @@
-/* tests/unit/cuda_open_test.c - what the cuda back end makes of the driver that it finds: which
- * image of the kernels runs, what goes on without any, and what each error of a start means. */
+/* tests/unit/cuda_open_test.c - how the cuda back end starts on various drivers: which image of the
+ * kernels runs, what works without kernels, and what each error of a start means. */
 #include "cuda/cuda_internal.h"
 #include "tests/support/fake_cuda.h"
 
@@ -52,7 +52,7 @@ static struct sl_device *device_open(const void *kernels)
 #define NAMES      SL_KERNEL_GATHER " " SL_KERNEL_SCATTER " " SL_KERNEL_HASH " " SL_KERNEL_HASH_RUNS
 #define CODE_BYTES 256u
 
-/* Machine code as far as a driver looks at it: the head of an ELF file, and the kernels' names. */
+/* Makes machine code as far as a driver checks it: an ELF header, and the kernels' names. */
 static void code_make(unsigned char *out, unsigned abi, uint32_t capability)
 {
     uint64_t sections = CODE_BYTES;
@@ -169,7 +169,7 @@ START_TEST(image_without_a_kernel_is_given_up_for_the_next)
     }
 END_TEST
 
-/* A driver that loads lazily (the default from 12.2 on) looks at a kernel when it is asked for. */
+/* A driver that loads lazily (the default from 12.2 on) checks a kernel at its first use. */
 START_TEST(image_that_is_refused_late_is_unloaded)
     {
         fake->fail_symbol = "fake_module_function";
@@ -214,7 +214,7 @@ static const struct {
     {200000, 200000, false}, /* a piece over the staging */
 };
 
-/* There and back through a device whose kernels no driver of this number takes. */
+/* Copies there and back through a device whose kernels no driver of this number loads. */
 static void moves_without_kernels(size_t shape, bool pinned)
 {
     static const char late[] = ".version 9.9\n.target sm_80\n" NAMES;
@@ -330,7 +330,7 @@ END_TEST
 
 static const bool no_host_pointers[] = {false, true};
 
-/* Pieces at either side of registered memory, the way that the figures prefer being a batch. */
+/* Pieces on either side of registered memory, where the figures prefer a batch. */
 START_TEST(batches_are_only_where_the_device_has_host_pointers)
     {
         struct sl_error why = {0};
@@ -383,7 +383,7 @@ START_TEST(batches_are_only_where_the_device_has_host_pointers)
     }
 END_TEST
 
-/* The images of this build, whichever there are, on the played driver of today. */
+/* The images of this build, if any, on the fake driver with today's number. */
 START_TEST(build_without_kernels_has_a_device_all_the_same)
     {
         uint32_t count = 0;
@@ -397,7 +397,7 @@ START_TEST(build_without_kernels_has_a_device_all_the_same)
     }
 END_TEST
 
-/* Layers that lie in one run or not, small or larger than the staging, digested or not. */
+/* Layers in one run or not, small or larger than the staging, digested or not. */
 START_TEST(some_way_is_always_possible)
     {
         static const char late[] = ".version 9.9\n.target sm_80\n" NAMES;
@@ -515,7 +515,7 @@ START_TEST(compute_modes_that_keep_the_engine_out_are_refused)
     }
 END_TEST
 
-/* A connection to MPS that broke is broken for good: another process has to make one. */
+/* A broken connection to MPS stays broken in this process: another process has to connect. */
 START_TEST(mps_errors_are_the_end_of_the_process)
     {
         struct sl_error why = {0};

@@ -1,5 +1,5 @@
-/* tests/unit/cuda_test.c - the cuda back end on a driver that plays a GPU in ordinary memory
- * (tests/support/fake_cuda.c): every way of moving, every call that can fail. */
+/* tests/unit/cuda_test.c - the cuda back end on a fake driver with a GPU in ordinary memory
+ * (tests/support/fake_cuda.c): every way of copying, every call that can fail. */
 #include "cuda/cuda_internal.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_descriptors.h"
@@ -104,7 +104,7 @@ static void layers_make(struct bed *bed, const struct shape *shape)
     bed->value_bytes = all_bytes;
 }
 
-/* Between a block of a layer and its piece in a value. */
+/* Copies between a block of a layer and its piece in a value. */
 static void piece_copy(unsigned char *block, unsigned char *piece, const struct sl_layer *layer,
                        bool to_block)
 {
@@ -125,7 +125,7 @@ static sl_err bed_device(struct bed *bed, struct sl_error *why)
     return sl_device_open(&options, &bed->device, why);
 }
 
-/* The engine's side, before anything of ours: never fails. */
+/* Sets up the engine's side, before anything of ours: never fails. */
 static void bed_engine(struct bed *bed, const struct shape *shape, uint64_t *seed)
 {
     *bed = (struct bed){.pool = 0};
@@ -165,7 +165,7 @@ static void bed_engine(struct bed *bed, const struct shape *shape, uint64_t *see
     bed->fake->calls = 0;
 }
 
-/* Pool and arena made known to the device, as far as that works. */
+/* Registers pool and arena with the device, as far as that works. */
 static sl_err bed_connect(struct bed *bed, const struct shape *shape, enum pinning pinning,
                           struct sl_error *why)
 {
@@ -235,7 +235,7 @@ static unsigned char *piece_at(const struct bed *bed, unsigned char *pool,
            move->device_block * bed->layers[layer].block_stride_bytes;
 }
 
-/* Values of moves that are done are what the pool had; digests too. */
+/* Checks that the values of finished moves match the pool, and their digests as well. */
 static void assert_out(const struct bed *bed, const struct shape *shape)
 {
     for (uint32_t i = 0; i < MOVES; i++) {
@@ -256,11 +256,11 @@ static void assert_out(const struct bed *bed, const struct shape *shape)
     }
 }
 
-/* Whether the GPU digests, or the processor what comes to the host. */
+/* Whether the GPU digests, or the processor after a copy to the host. */
 enum digester { BY_KERNEL, BY_COPIES, DIGESTERS };
 
-/* Digests of the blocks are those of the values, and nothing else is touched: host memory is not
- * even told. */
+/* Checks that the blocks' digests are those of the values, and that nothing else changed: host
+ * memory is not even registered. */
 static void assert_digests(struct bed *bed, const struct shape *shape)
 {
     for (int by = 0; by < DIGESTERS; by++) {
@@ -288,8 +288,7 @@ static void assert_digests(struct bed *bed, const struct shape *shape)
     cuda_of(bed->device)->beside = SL_BESIDE_WATCH;
 }
 
-/* The order in which halves of values are moved: the same layers in moves that follow each other.
- */
+/* The order in which halves of values are moved: the same layers in consecutive moves. */
 static void halves(struct bed *bed, const struct shape *shape, bool first)
 {
     uint32_t middle = shape->layer_count / 2;
@@ -309,7 +308,7 @@ static void way_force(struct bed *bed, enum sl_way way)
     }
 }
 
-/* Out, then other bytes in, and nothing but these was touched. */
+/* Moves out, then moves other bytes in, and checks that nothing else was touched. */
 static void run_way(const struct shape *shape, enum sl_way way, enum pinning pinning)
 {
     uint64_t seed = 11 + (uint64_t)way;
@@ -348,7 +347,7 @@ static void run_way(const struct shape *shape, enum sl_way way, enum pinning pin
     bed_close(&bed);
 }
 
-/* A value that is cut in two would be digested by the processor: half as fast (H200). */
+/* The processor would digest a value that is cut in two: half as fast (H200). */
 START_TEST(values_that_the_gpu_digests_are_not_cut_between_slots)
     {
         static const struct shape shape = {
@@ -386,7 +385,8 @@ START_TEST(every_way_moves_what_the_plain_loop_moves)
     }
 END_TEST
 
-/* Layer by layer: what is not asked for is not touched, and the digest is of what is. */
+/* Layer by layer: other layers are not touched, and the digest covers exactly the layers asked
+ * for. */
 START_TEST(ranges_of_layers_go_to_their_place)
     {
         const struct shape *shape = &shapes[(size_t)_i / SL_WAY_COUNT];
@@ -437,7 +437,7 @@ static const struct {
     {SL_CU_ILLEGAL_ADDRESS, true, SL_ERR_DEVICE},
 };
 
-/* The whole life of a device, up to what fails. */
+/* The whole life of a device, up to the first failure. */
 static sl_err life(struct bed *bed, const struct shape *shape, struct sl_error *why)
 {
     sl_err err = bed_device(bed, why);
@@ -502,7 +502,7 @@ START_TEST(after_a_sticky_error_nothing_is_tried_any_more)
         ck_assert_int_eq(bed_device(&bed, &why), SL_OK);
         ck_assert_int_eq(bed_connect(&bed, &shapes[0], PINNED, &why), SL_OK);
         cuda_of(bed.device)->watch.on = false;
-        bed.fake->fail_symbol = "fake_event_query"; /* where a kernel's fault comes out */
+        bed.fake->fail_symbol = "fake_event_query"; /* where a kernel's fault is reported */
         bed.fake->fail_code = SL_CU_ILLEGAL_ADDRESS;
         bed.fake->fail_sticks = true;
 
@@ -536,7 +536,7 @@ START_TEST(copies_that_cannot_be_waited_for_are_the_end)
         bed.fake->fail_symbol = NULL;
         bed.fake->fail_at = bed.fake->calls + 4;
         sl_err err = bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why);
-        ck_assert_int_eq(err, SL_ERR_IO); /* the call's alone: it could be waited for */
+        ck_assert_int_eq(err, SL_ERR_IO); /* only this call failed: it could be waited for */
         bed.fake->fail_at = 0;
         bed.fake->fail_symbol = "fake_event_query";
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
@@ -549,7 +549,8 @@ START_TEST(copies_that_cannot_be_waited_for_are_the_end)
     }
 END_TEST
 
-/* _i: 0 a layer table, 1 memory for others. What hangs is an error within a second, and the end. */
+/* _i: 0 a layer table, 1 memory of other uses. A hang is reported as an error within a second, and
+ * ends the device. */
 START_TEST(a_gpu_that_hangs_is_given_up_within_a_second)
     {
         struct bed bed;
@@ -575,7 +576,7 @@ START_TEST(a_gpu_that_hangs_is_given_up_within_a_second)
         bed.fake->hangs = false;         /* so that the close is no matter of this test */
         sl_device_close(&bed.device);
 
-        /* What the GPU may still write to was left to the end of the process. */
+        /* Memory that the GPU may still write to is not freed before the process ends. */
         ck_assert_int_eq(bed.fake->allocations, (_i == 0 ? 2 : 1) + 3 * CUDA_SLOTS);
         ck_assert_int_eq(bed.fake->host_allocations, CUDA_SLOTS);
         ck_assert_int_eq(bed.fake->mappings, _i);
@@ -693,8 +694,8 @@ START_TEST(memory_behind_a_shareable_descriptor_is_mapped)
     }
 END_TEST
 
-/* The driver calls it an invalid context when the process of a handle has our number, as the first
- * processes of two containers have. */
+/* The driver reports an invalid context when the process of a handle has the same pid as we, as the
+ * first processes of two containers have. */
 START_TEST(a_handle_that_cannot_be_opened_is_no_lost_context)
     {
         static const int codes[] = {201, 999};
@@ -727,7 +728,7 @@ START_TEST(a_handle_that_cannot_be_opened_is_no_lost_context)
     }
 END_TEST
 
-/* An engine's addresses of several handles, and the server that hands them out. */
+/* An engine's addresses of several handles, and the server that gives them out. */
 #define ROW_HANDLES 3u
 struct row {
     struct bed *bed;
@@ -850,7 +851,7 @@ START_TEST(memory_of_many_handles_is_mapped_in_one_run)
     }
 END_TEST
 
-/* A swapper ends when its own device is lost, not with an engine. */
+/* A swapper ends when its own device is lost, but not with an engine's device. */
 START_TEST(a_lost_device_of_the_engine_is_not_ours)
     {
         struct bed bed;
@@ -899,7 +900,8 @@ START_TEST(memory_of_many_handles_that_fails_half_way_leaves_nothing)
             ck_assert_int_eq(bed.fake->reservations, err == SL_OK ? 2 : 1);
             ck_assert_int_eq(bed.fake->physicals, ROW_HANDLES);
             if (err == SL_OK && bed.fake->calls >= bed.fake->fail_at) {
-                bed.device->ops->unmap(bed.device, &mapping); /* what failed gives back */
+                bed.device->ops->unmap(bed.device,
+                                       &mapping); /* a failed map has released everything */
                 failed++;
                 err = SL_ERR_IO;
             }
@@ -1054,7 +1056,7 @@ START_TEST(an_arena_is_pinned_as_it_grows)
     }
 END_TEST
 
-/* A terabyte takes minutes: each call does one slice, and is over in milliseconds. */
+/* A terabyte takes minutes: each call unpins one slice, within milliseconds. */
 START_TEST(an_arena_is_unpinned_in_steps)
     {
         struct bed bed;
@@ -1088,7 +1090,7 @@ START_TEST(kernels_take_no_more_multiprocessors_than_allowed)
         struct sl_device_options options = {.name = "cuda",
                                             .staging_bytes = STAGING_BYTES,
                                             .multiprocessors = (uint32_t)_i,
-                                            .beside = SL_BESIDE_KERNELS, /* slots alone */
+                                            .beside = SL_BESIDE_KERNELS, /* only slots */
                                             .driver_path = FAKE_CUDA,
                                             .kernels = "image"};
         struct bed bed;

@@ -1,4 +1,4 @@
-/* tests/unit/cuda_wait_test.c - waits on the GPU end by their deadline, on the played driver. */
+/* tests/unit/cuda_wait_test.c - waits for the GPU end by their deadline, on the fake driver. */
 #include "cuda/cuda_wait.h"
 #include "runtime/base/sl_clock.h"
 #include "tests/support/fake_cuda.h"
@@ -12,7 +12,7 @@
 #define SOON_NS  (20 * SL_NS_PER_MS)
 #define LATER_NS (10 * SL_NS_PER_S)
 
-/* A stream with a fill in it, and an event behind the fill. */
+/* A stream with a fill in it, and an event after the fill. */
 struct bed {
     struct sl_driver driver;
     struct fake_cuda *fake;

@@ -1,5 +1,5 @@
-/* tests/unit/cuda_ways_test.c - which way the cuda back end moves by, what its measurement moves,
- * and slices that follow each other, on the played driver. */
+/* tests/unit/cuda_ways_test.c - the cuda back end's choice of a way to copy, the copies that its
+ * measurement makes, and consecutive slices, on the fake driver. */
 #include "cuda/cuda_internal.h"
 #include "cuda/sl_gpu_bench.h"
 #include "tests/support/fake_cuda.h"
@@ -156,7 +156,7 @@ END_TEST
 
 /* ---- beside others ---- */
 
-/* How often kernels were launched and batches made by values that go in and out again. */
+/* Numbers of kernel launches and batches for values that are moved out and in again. */
 struct used {
     uint64_t kernels, batches, launches;
 };
@@ -210,8 +210,8 @@ static sl_err digest(struct bed *bed, uint32_t count)
     return err == SL_OK ? sl_device_move_end(bed->device, true, &why) : err;
 }
 
-/* Beside an engine that computes, blocks are digested without a kernel, and the device says that
- * this is not for nothing. */
+/* While an engine computes, blocks are digested without a kernel, and the device reports that this
+ * has a cost. */
 START_TEST(while_others_compute_digests_are_not_cheap)
     {
         struct bed bed;
@@ -235,7 +235,7 @@ START_TEST(while_others_compute_digests_are_not_cheap)
     }
 END_TEST
 
-/* What digests take is charged against a twentieth of what loads take. */
+/* The time of digests is charged against a twentieth of the time of loads. */
 START_TEST(digests_have_a_share_of_the_time_of_loads)
     {
         struct bed bed;
@@ -259,7 +259,7 @@ START_TEST(digests_have_a_share_of_the_time_of_loads)
     }
 END_TEST
 
-/* A value of more chunks than a slot has hashes for comes in parts. */
+/* A value with more chunks than a slot has hashes for is digested in parts. */
 START_TEST(a_value_of_many_chunks_is_digested_in_parts)
     {
         struct bed bed;
@@ -325,14 +325,14 @@ START_TEST(with_mps_kernels_run_beside_others)
         struct used used = use(&bed);
 
         ck_assert_uint_gt(used.kernels, 0);
-        ck_assert_uint_eq(used.launches, used.kernels); /* nobody needs to look */
+        ck_assert_uint_eq(used.launches, used.kernels); /* no query is needed */
         ck_assert_ptr_nonnull(strstr(bed.device->text, "with MPS"));
         bed_close(&bed);
         sl_driver_close(&driver);
     }
 END_TEST
 
-/* A driver that does not know the attribute: the pipe of the control daemon says it. */
+/* A driver that does not know the attribute: the control daemon's pipe shows MPS. */
 START_TEST(mps_is_found_by_its_pipe)
     {
         struct sl_driver driver;
@@ -442,7 +442,7 @@ START_TEST(a_bench_without_room_for_a_file_says_so)
     }
 END_TEST
 
-/* Rows of pinned memory come when the file is unmapped. */
+/* Rows for pinned memory are reported after the file was unmapped. */
 static void row_seen_after(void *context, const struct sl_gpu_bench_row *row)
 {
     const struct fake_cuda *fake = context;
@@ -609,7 +609,7 @@ START_TEST(a_slice_that_cannot_be_waited_for_is_not_done)
     }
 END_TEST
 
-/* Host memory that goes, a table that goes, and one that is uploaded through the staging. */
+/* Host memory is removed, a table is removed, and a table is uploaded through the staging. */
 START_TEST(memory_goes_when_nothing_is_on_its_way_to_it)
     {
         struct bed bed;
@@ -638,7 +638,7 @@ START_TEST(memory_goes_when_nothing_is_on_its_way_to_it)
         ck_assert_uint_eq(bed.fake->undone, 0);
         ck_assert_uint_eq(bed.device->slices_done, 1);
         ck_assert_uint_eq(slice_done(&bed, 0), fails ? 0 : SLICE);
-        bed.fake->fail_symbol = NULL; /* what another call has seen is told to who moves */
+        bed.fake->fail_symbol = NULL; /* the mover gets an error that another call detected */
         ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), fails ? SL_ERR_IO : SL_OK);
         ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_OK);
         bed_close(&bed);

@@ -60,7 +60,7 @@ static uint64_t kept_pages(const struct sl_density *density)
     return sl_density_stats(density).kept_pages;
 }
 
-/* All others go before the chain of these, and that from its end. */
+/* Checks that the chain of these leaves after all others, beginning with its end. */
 static void check_goes_last(struct sl_density *density, uint64_t first, uint32_t count)
 {
     uint32_t others = 0, seen = 0;
@@ -111,7 +111,7 @@ START_TEST(a_kept_unit_stays_so_when_it_is_used_and_until_its_time)
     }
 END_TEST
 
-/* For its next use. */
+/* Keeps a unit for its next use. */
 static void keep_once(struct sl_density *density, uint64_t hash)
 {
     const struct reg_keep how = {.end_s = 200, .pages = 1, .once = true};
@@ -142,7 +142,7 @@ START_TEST(what_is_kept_for_its_next_use_is_kept_no_more_when_it_was_used)
             use(density, uses[_i].order[i]);
             ck_assert_uint_eq(kept_pages(density), uses[_i].left[i]);
         }
-        uint32_t gone = 0; /* each of them goes once */
+        uint32_t gone = 0; /* each is evicted once */
         for (uint32_t unit = sl_density_first(density); unit != 0;
              unit = sl_density_next(density, false)) {
             sl_density_leave(density, unit);
@@ -209,7 +209,7 @@ START_TEST(what_is_kept_takes_its_part_of_memory_and_no_more)
             ck_assert_uint_le(kept_pages(density), PAGES_MAX);
         }
         ck_assert_uint_eq(kept_pages(density), PAGES_MAX);
-        ck_assert(is_kept(density, 100)); /* the last that was said counts */
+        ck_assert(is_kept(density, 100)); /* the latest hint counts */
         sl_density_now(density, 100, 2);  /* less memory: soon */
         for (uint64_t hash = 101; hash <= 110; hash++) {
             (void)enter(density, hash, 0, REG_PRIORITY_NONE);
@@ -219,7 +219,7 @@ START_TEST(what_is_kept_takes_its_part_of_memory_and_no_more)
     }
 END_TEST
 
-/* Read from disk for the log's sake, or ahead of use: nobody has said anything of it. */
+/* Read from disk when the log was recovered, or prefetched: no caller has given a hint. */
 START_TEST(what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority)
     {
         struct sl_density *density = density_new();
@@ -286,7 +286,7 @@ START_TEST(of_alike_units_those_of_low_priority_go_first)
     }
 END_TEST
 
-/* The same units come, are used and go, whatever priority all of them have. */
+/* The same units enter, are used and leave, whichever priority all of them have. */
 START_TEST(what_all_say_changes_nothing)
     {
         struct sl_density *plain = density_new();

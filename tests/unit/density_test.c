@@ -34,7 +34,7 @@ static uint32_t enter(struct sl_density *density, uint64_t hash, uint64_t parent
     return unit;
 }
 
-/* In memory before a restart. */
+/* Restores a unit that was in memory before a restart. */
 static uint32_t restore(struct sl_density *density, uint64_t hash, uint64_t parent_hash,
                         const struct sl_density_note *note)
 {
@@ -64,7 +64,7 @@ static uint64_t stats_count(const struct sl_density *density)
     return sl_density_stats(density).unit_count;
 }
 
-/* The table has a head more with each unit: what belongs there comes from another one. */
+/* The table gains a slot with each unit; units that belong there move from another slot. */
 START_TEST(units_are_found_while_their_table_grows)
     {
         struct sl_density *density = density_new();
@@ -91,7 +91,7 @@ static uint64_t mapped_bytes(void)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Room for twice the units is there (1 MiB more), that for their table is not. */
+/* There is memory for twice the units (1 MiB more), but not for their table. */
 START_TEST(no_memory_for_the_table_leaves_the_units_as_they_are)
     {
         struct sl_density *density = density_new();
@@ -264,8 +264,8 @@ START_TEST(a_chain_that_names_itself_is_no_chain)
     }
 END_TEST
 
-/* Pairs of blocks of which the first kind is always asked for again after 600 others, the second
- * kind never: hundred blocks stored together against one. */
+/* Pairs of blocks: the first kind is always requested again after 600 others, the second kind
+ * never; a hundred blocks stored together against one. */
 START_TEST(what_comes_back_is_kept_before_what_does_not)
     {
         struct sl_density *density = density_new();
@@ -329,7 +329,7 @@ START_TEST(what_was_said_parts_what_goes_on_from_what_ends)
     }
 END_TEST
 
-/* Any calls in any order: each unit is given by a walk once, and none before its children. */
+/* Any calls in any order: a walk returns each unit once, and none before its children. */
 START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
     {
         enum { HASHES = 300, STEPS = 200000 };
@@ -550,7 +550,7 @@ START_TEST(ghosts_come_back_and_what_is_none_does_no_harm)
     }
 END_TEST
 
-/* A registrar hears of them while it serves. */
+/* A registrar gets such reports while it serves. */
 START_TEST(a_ghost_from_before_a_restart_is_older_than_what_left_since)
     {
         struct sl_density *density = density_new();
@@ -576,12 +576,13 @@ START_TEST(a_ghost_from_before_a_restart_is_older_than_what_left_since)
         const struct sl_density_stats stats = sl_density_stats(density);
         ck_assert_uint_eq(stats.ghost_count, SMALL_GHOSTS);
         ck_assert_uint_ne(sl_density_find(density, SMALL_GHOSTS), 0);
-        ck_assert_uint_eq(sl_density_find(density, SMALL_GHOSTS + 1), 0); /* the oldest goes */
+        ck_assert_uint_eq(sl_density_find(density, SMALL_GHOSTS + 1),
+                          0); /* the oldest is dropped */
         sl_density_destroy(&density);
     }
 END_TEST
 
-/* As above for units that are told to stay for now and go together afterwards. */
+/* The same for units that are kept for now and leave together afterwards. */
 START_TEST(a_walk_that_only_looks_gives_each_unit_once_ends_of_chains_first)
     {
         struct sl_density *density = density_new();
@@ -634,7 +635,7 @@ END_TEST
 
 #define CLASS_ROWS 13
 
-/* ---- on disk alone ---- */
+/* ---- only on disk ---- */
 
 static uint32_t uses_of(struct sl_density *density, uint64_t hash)
 {
@@ -736,7 +737,7 @@ START_TEST(what_is_on_disk_survives_a_restart_with_its_age)
         disk_restore(density, 1, &old);
         ck_assert_uint_ne(restore(density, 2, 0, &young), 0);
         disk_restore(density, 3, &old);
-        sl_density_disk(density, 3, false); /* before all are there */
+        sl_density_disk(density, 3, false); /* before all are restored */
 
         sl_density_restored(density);
 
@@ -751,7 +752,7 @@ START_TEST(what_is_on_disk_survives_a_restart_with_its_age)
     }
 END_TEST
 
-/* Of what is used again and again more is worth than of what never is. */
+/* Values that are used repeatedly are worth more than those that never are. */
 START_TEST(the_cut_parts_what_is_worth_more)
     {
         struct sl_density *density = density_new();
@@ -797,7 +798,7 @@ START_TEST(a_chance_grows_with_the_horizon)
         }
         static const uint64_t horizons[] = {0, 100, 1000, 10000};
         for (uint32_t i = 0; i < SL_COUNT(horizons); i++) {
-            for (uint64_t hash = 0; hash < 1000; hash++) { /* until values are computed anew */
+            for (uint64_t hash = 0; hash < 1000; hash++) { /* until values are computed again */
                 sl_density_use(density, here(density, 2000), REG_HINT_NONE);
             }
             double chance = sl_density_chance(density, sl_density_find(density, 1999), horizons[i]);
@@ -830,7 +831,7 @@ START_TEST(a_number_is_of_one_user_and_of_what_is_in_memory)
 END_TEST
 
 #define FOLD_HASHES 300u
-/* All of them begin at one place of the table, and its words tell half of them apart. */
+/* All of them start at the same slot of the table, and its words distinguish half of them. */
 static uint64_t folded(uint64_t i)
 {
     uint64_t high = (i % 2 == 0 ? i + 1 : i) << 32;
@@ -843,7 +844,7 @@ START_TEST(hashes_of_one_place_are_told_apart_whichever_leaves)
         for (uint64_t i = 0; i < FOLD_HASHES; i++) {
             (void)enter(density, folded(i), 0);
         }
-        for (uint64_t i = 0; i < FOLD_HASHES; i += 3) { /* most are forgotten, too */
+        for (uint64_t i = 0; i < FOLD_HASHES; i += 3) { /* most are removed as well */
             sl_density_leave(density, here(density, folded(i)));
         }
         for (uint64_t i = 0; i < FOLD_HASHES; i++) {
@@ -876,7 +877,7 @@ START_TEST(what_is_used_goes_behind_those_that_follow_it_however_many)
     }
 END_TEST
 
-/* A few units that come and go for long take few numbers, and so little memory. */
+/* A few units that enter and leave for long use few numbers, and therefore little memory. */
 START_TEST(numbers_are_used_again)
     {
         struct sl_density *density = density_new();

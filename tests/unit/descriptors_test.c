@@ -1,4 +1,4 @@
-/* tests/unit/descriptors_test.c - memory handed over as descriptors over a socket. */
+/* tests/unit/descriptors_test.c - memory passed as descriptors over a socket. */
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_descriptors.h"
 #include "tests/support/tmpdir.h"
@@ -24,11 +24,11 @@
 #define PIECE_BYTES 4096u
 #define LIFE        77u
 
-/* Gives `count` memfds, each with its number in it; of another life it has none. */
+/* Gives `count` memfds, each with its number in it; none for another life. */
 struct giver {
     uint32_t count;
     _Atomic bool held;  /* it gives nothing while this is so */
-    _Atomic bool is_in; /* somebody is being answered, or was */
+    _Atomic bool is_in; /* a taker is being answered, or was */
     struct sl_descriptors_ask asked;
 };
 
@@ -146,7 +146,7 @@ START_TEST(descriptors_come_whole_and_in_order)
         ck_assert_uint_eq(giver.asked.address, 4096);
         ck_assert_uint_eq(giver.asked.length_bytes, 100);
         for (uint32_t i = 0; i < 100 && open_files() != before; i++) {
-            (void)usleep(10000); /* the giver closes its end behind the answer */
+            (void)usleep(10000); /* the giver closes its end after the answer */
         }
         ck_assert_uint_eq(open_files(), before);
     }
@@ -176,7 +176,7 @@ START_TEST(what_the_taker_refuses_ends_the_fetch)
 
         ck_assert_uint_eq(taken.count, 64);
         taken = (struct taken){0};
-        ck_assert_int_eq(fetch(&taken, &why), SL_OK); /* the giver goes on */
+        ck_assert_int_eq(fetch(&taken, &why), SL_OK); /* the giver continues */
         ck_assert_uint_eq(taken.count, 200);
     }
 END_TEST
@@ -210,7 +210,7 @@ START_TEST(a_giver_that_hangs_costs_the_deadline)
     }
 END_TEST
 
-/* The next packet is always there: nothing is waited for. */
+/* The next packet is always ready: there is never a wait. */
 START_TEST(a_taker_that_is_slow_costs_the_deadline)
     {
         struct taken taken = {.pause_ns = 20 * SL_NS_PER_MS};
@@ -243,7 +243,7 @@ START_TEST(packets_that_are_no_question_are_left)
     }
 END_TEST
 
-/* A process that nobody may trace, as in a container or under Yama, and that is killed then. */
+/* The giver may not be traced, as in a container or under Yama, and is killed then. */
 START_TEST(no_right_to_trace_the_giver_is_needed)
     {
         struct taken taken = {0};
@@ -289,7 +289,7 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
     }
 END_TEST
 
-/* A socket as it is named until somebody listens. */
+/* A socket under the name that it has until its owner listens. */
 static void half_made(pid_t pid, char path[PATH_BYTES])
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -324,7 +324,7 @@ START_TEST(a_socket_that_a_killed_process_had_not_finished_goes)
     }
 END_TEST
 
-/* Ranks of an engine start at a time: each looks for what dead processes left. */
+/* Ranks of an engine start at the same time: each looks for sockets that dead processes left. */
 static void *starts_and_stops(void *count_missing)
 {
     struct giver one = {.count = 1};
@@ -387,7 +387,7 @@ START_TEST(a_file_of_another_program_is_no_leftover)
     }
 END_TEST
 
-/* Who came and left again is still in the queue of a giver that has much to do. */
+/* A taker that has disconnected is still in the queue of a busy giver. */
 START_TEST(a_giver_with_a_queue_is_waited_for)
     {
         pthread_t thread;

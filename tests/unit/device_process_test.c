@@ -1,5 +1,5 @@
 /* tests/unit/device_process_test.c - the device `host` and plain memory of another process, which
- * is shared with this one at the same addresses, so that what arrived can be seen. */
+ * is shared with this one at the same addresses, so that the test can see the copies. */
 #include "cuda/sl_device.h"
 #include "runtime/base/sl_proc.h"
 
@@ -21,7 +21,7 @@
 #define PAGE_BYTES   4096u
 #define NOBODY       65534u
 
-static uint32_t copy_threads; /* of the device; 0: the caller alone */
+static uint32_t copy_threads; /* of the device; 0: only the caller */
 
 struct bed {
     struct sl_device *device;
@@ -40,7 +40,7 @@ static uint64_t random_next(uint64_t *seed)
     return z ^ z >> 31;
 }
 
-/* What the other does before it says that it is ready. */
+/* Runs in the other process before it reports that it is ready. */
 typedef void (*prepare_fn)(unsigned char *memory);
 
 static void other_start(struct bed *bed, prepare_fn prepare)
@@ -186,7 +186,7 @@ static void plan_make(struct bed *bed, struct plan *plan, uint64_t *seed)
     }
 }
 
-/* The plain loop, on the copies of both. */
+/* Does the same in a plain loop, on copies of both memories. */
 static void plan_copy(struct bed *bed, const struct plan *plan, const struct sl_move *move,
                       bool to_host)
 {
@@ -533,7 +533,7 @@ static void alone(void)
     copy_threads = 0;
 }
 
-/* On two cores they wait awake for each other. */
+/* On two cores they wait for each other without sleeping. */
 static void two(void)
 {
     copy_threads = 2;

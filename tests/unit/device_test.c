@@ -1,5 +1,5 @@
-/* tests/unit/device_test.c - the host device and the kernels' bodies against a plain double loop.
- */
+/* tests/unit/device_test.c - the host device and the kernels' bodies against a simple double
+ * loop. */
 #include "cuda/sl_device.h"
 #include "cuda/sl_kernel_body.h"
 #include "cuda/sl_plan.h"
@@ -64,7 +64,7 @@ struct shape {
     uint64_t fragment_gap; /* between two runs of a layer */
 };
 
-/* A piece that is so many runs, of a few bytes more than was asked for. */
+/* Makes a piece of `fragments` runs, a few bytes larger than asked for. */
 static void layer_fragment(struct sl_layer *layer, uint32_t fragments, uint64_t gap_bytes)
 {
     layer->fragment_bytes = (layer->piece_bytes + fragments - 1) / fragments;
@@ -72,7 +72,7 @@ static void layer_fragment(struct sl_layer *layer, uint32_t fragments, uint64_t 
     layer->piece_bytes = layer->fragment_bytes * fragments;
 }
 
-/* Bytes of the device from the first to the last of a block. */
+/* Bytes of the device from the first to the last byte of a block. */
 static uint64_t layer_span(const struct sl_layer *layer)
 {
     uint64_t runs = layer->fragment_bytes == 0 ? 1 : layer->piece_bytes / layer->fragment_bytes;
@@ -97,7 +97,7 @@ static void bed_layers(struct bed *bed, const struct shape *shape)
     uint64_t block_bytes = shape->fragments > 0 ? shape->fragments * turn_bytes : all_bytes;
     for (uint32_t l = 0; l < shape->layer_count; l++) {
         struct sl_layer *layer = &bed->layers[l];
-        layer->base = (unsigned char *)at; /* an offset until the memory is there */
+        layer->base = (unsigned char *)at; /* an offset until the memory exists */
         if (shape->cross_layer) {
             layer->block_stride_bytes = block_bytes + shape->gap_bytes;
             layer->fragment_stride_bytes = shape->fragments > 0 ? turn_bytes : 0;
@@ -164,7 +164,7 @@ static void bed_free(struct bed *bed)
     free(bed);
 }
 
-/* The old loop: a copy for each block and layer of [first, end), on the copies of both memories. */
+/* The plain loop: a copy for each block and layer of [first, end), on copies of both memories. */
 static void bed_plain_loop(struct bed *bed, bool to_host, uint32_t first, uint32_t end)
 {
     for (uint32_t i = 0; i < bed->move_count; i++) {
@@ -209,7 +209,7 @@ static uint64_t bed_bytes(const struct bed *bed, uint32_t first, uint32_t end)
     return bytes;
 }
 
-/* ranged: some of the layers, whichever. */
+/* ranged: only some of the layers, chosen at random. */
 static void move_and_compare(const struct shape *shape, bool to_host, bool digests, bool ranged,
                              uint64_t *seed)
 {
@@ -530,7 +530,7 @@ START_TEST(adjacent_blocks_are_merged_where_stride_is_piece)
         ck_assert_uint_eq(sl_plan_run(&table, moves + 3, 2), 1);
         sl_layer_table_fini(&table);
 
-        layer.block_stride_bytes = 80; /* a gap behind each block: nothing to merge */
+        layer.block_stride_bytes = 80; /* a gap after each block: nothing to merge */
         layer.block_count = 10;
         ck_assert_int_eq(sl_layer_table_init(&table, &layer, 1, 512, NULL), SL_OK);
         ck_assert_uint_eq(sl_plan_run(&table, moves, 5), 1);
@@ -759,7 +759,7 @@ START_TEST(memory_made_for_others_is_zero_and_shared)
         ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 0);
         ((unsigned char *)mine.base)[9999] = 5;
         ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 5);
-        ck_assert_int_ne(ftruncate(memory.fd, 1), 0); /* nobody takes it away below a mapping */
+        ck_assert_int_ne(ftruncate(memory.fd, 1), 0); /* it cannot be truncated under a mapping */
         sl_device_memory_free(device, &memory);
         sl_device_memory_free(device, &memory);
         ck_assert_uint_eq(((unsigned char *)theirs.base)[9999], 5); /* lives with its mappings */

@@ -1,5 +1,5 @@
-/* tests/unit/directory_test.c - the cluster directory against a server that a test plays by hand:
- * what it says, when it is silent, and when it talks nonsense. */
+/* tests/unit/directory_test.c - the cluster directory against a server played by the test: its
+ * answers, its silence, and its malformed data. */
 #include "runtime/net/directory/directory.h"
 #include "tests/support/tmpdir.h"
 
@@ -18,11 +18,11 @@
 static struct sl_directory *directory;
 static struct sl_tmpdir dir;
 static uint64_t now_ns;
-static int listener, server; /* server: -1, nobody is connected */
+static int listener, server; /* server: -1, no connection */
 static char heard[HEARD_BYTES];
 static size_t heard_bytes;
 
-/* What the directory called back. */
+/* Calls of the directory. */
 static struct {
     uint32_t found_count, member_count, up_count, down_count;
     sl_err code;
@@ -113,7 +113,7 @@ static void teardown(void)
     sl_tmpdir_remove(&dir);
 }
 
-/* The directory runs until it waits for the server or for time; the server hears what it said. */
+/* Runs the directory until it waits for the server or for time; the server reads what it sent. */
 static void turn(void)
 {
     for (uint32_t i = 0; i < 64; i++) {
@@ -164,7 +164,7 @@ static void say(const char *text)
     say_bytes(text, strlen(text));
 }
 
-/* Up, announced as "me", and the only other node is "b" of incarnation 7. */
+/* Connects, announces "me"; the only other node is "b" of incarnation 7. */
 static void meet_b(void)
 {
     struct sl_directory_member self = {.name = "me", .incarnation = 5, .control = "tcp://me:1"};
@@ -456,7 +456,7 @@ START_TEST(a_record_that_is_held_is_not_told)
         ck_assert_uint_eq(heard_count("EVAL"), owns[_i].kept ? 0 : 1); /* at once */
         say(owns[_i].twin ? "*1\r\n$1\r\nb\r\n+OK\r\n:1\r\n+OK\r\n"
                           : "*1\r\n$1\r\nb\r\n:1\r\n+OK\r\n");
-        /* It did not stand still; but what it has was not told while another node had its name. */
+        /* It was not down; but its keys were not reported while another node had its name. */
         ck_assert_uint_eq(seen.up_count, owns[_i].twin ? 2 : 1);
         ck_assert_uint_eq(seen.down_count, 0);
     }
@@ -473,7 +473,7 @@ static void record_says(const char *answer)
     say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
 }
 
-/* An ACL, or rename-command: nodes find each other all the same. */
+/* An ACL, or rename-command: nodes still find each other. */
 START_TEST(a_server_without_scripts_gets_a_plain_record)
     {
         meet_b();
@@ -507,13 +507,13 @@ START_TEST(of_two_records_under_one_name_the_first_stays)
             ck_assert_str_eq(sl_directory_twin(directory), "");
             ck_assert(!sl_directory_tell(directory, 1, true)); /* it would overwrite the first's */
         }
-        record_says(first); /* somebody renews it */
+        record_says(first); /* another renewal */
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "10.0.0.9:7411"));
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "tcp://me:1"));
         uint32_t up_count = seen.up_count;
         record_says("+OK\r\n");
         ck_assert_str_eq(sl_directory_twin(directory), "");
-        ck_assert_uint_eq(seen.up_count, up_count + 1); /* all is told */
+        ck_assert_uint_eq(seen.up_count, up_count + 1); /* all was reported */
         ck_assert(sl_directory_tell(directory, 1, true));
 
         record_says(first);
@@ -632,7 +632,7 @@ static const struct {
     {"$99999999999999999999\r\n", false},
     {"$-5\r\n", false},
     {"HTTP/1.1 400 Bad Request\r\n\r\n", false},
-    {"*0\r\n+OK\r\n", false}, /* nobody asked */
+    {"*0\r\n+OK\r\n", false}, /* answer without a request */
 };
 START_TEST(nonsense_ends_the_connection_at_worst)
     {
@@ -690,7 +690,7 @@ START_TEST(a_crowd_of_holders_is_bounded_and_thinned_out)
     }
 END_TEST
 
-/* Random bytes, and random bytes behind good ones. */
+/* Random bytes, and random bytes after valid ones. */
 START_TEST(noise_never_harms)
     {
         uint64_t random = (uint64_t)_i + 1;

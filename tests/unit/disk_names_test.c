@@ -1,6 +1,6 @@
-/* tests/unit/disk_names_test.c - names on the real disk are durable when a call says so: the
- * directory was synced behind the last change of a name. The simulator believes that (sim_disk.c).
- * The linker leads the system calls here (--wrap). */
+/* tests/unit/disk_names_test.c - names on the real disk are durable when a call reports it: the
+ * directory was synced after the last change of a name. The simulator relies on that (sim_disk.c).
+ * The linker directs the system calls here (--wrap). */
 #include "runtime/disk/sl_disk.h"
 #include "tests/support/tmpdir.h"
 
@@ -93,7 +93,7 @@ START_TEST(a_new_file_is_there_for_good)
     }
 END_TEST
 
-/* _i: from a file that is there, from one that is not, from nothing. */
+/* _i: from a file that exists, from one that does not, from nothing. */
 START_TEST(a_file_that_was_prepared_has_its_name_for_good)
     {
         static const char *const from[] = {"old", "none", NULL};
@@ -107,8 +107,8 @@ START_TEST(a_file_that_was_prepared_has_its_name_for_good)
     }
 END_TEST
 
-/* Segments are smaller after a change of the settings: no footer would be looked for in the middle.
- */
+/* After a change of the settings log files are smaller: no footer may be looked for in the
+ * middle. */
 START_TEST(a_file_that_was_prepared_has_the_size_that_was_asked_for)
     {
         static const uint64_t sizes[] = {4096, 8192, 16384};

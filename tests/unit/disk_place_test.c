@@ -1,5 +1,5 @@
-/* tests/unit/disk_place_test.c - where a disk lies for a directory of the operator's, and what is
- * refused. */
+/* tests/unit/disk_place_test.c - where a disk is located for an operator's directory, and which
+ * directories are refused. */
 #include "runtime/disk/sl_disk.h"
 #include "runtime/disk/sl_disk_place.h"
 #include "tests/support/tmpdir.h"
@@ -133,7 +133,7 @@ START_TEST(link_in_the_place_of_the_directory_below_is_refused)
     }
 END_TEST
 
-/* Somebody's empty file `lock` in /tmp is no disk. */
+/* Another user's empty file `lock` in /tmp is no disk. */
 START_TEST(file_named_lock_in_a_directory_of_another_user_is_no_disk)
     {
         struct sl_error why = {0};
@@ -155,7 +155,7 @@ START_TEST(file_named_lock_in_a_directory_of_another_user_is_no_disk)
     }
 END_TEST
 
-/* Files that were there before the first disk. */
+/* Files that existed before the first disk. */
 static const struct {
     const char *name, *text;
     sl_err want;
@@ -198,7 +198,7 @@ START_TEST(looking_for_the_place_changes_nothing)
     }
 END_TEST
 
-/* Every start finds the disk of the one before, whatever was done to the directory's mode. */
+/* Every start finds the previous one's disk, whatever has happened to the directory's mode. */
 START_TEST(opened_disk_stays_where_it_was_when_the_mode_changes)
     {
         static const mode_t modes[] = {0755, 0700, 0755};
@@ -268,7 +268,8 @@ START_TEST(an_unknown_kind_is_refused_before_anything_is_made)
     }
 END_TEST
 
-/* Whatever a release before wrote is refused before a tierer ends at it, again and again. */
+/* A disk in an earlier release's format is refused before a tierer starts on it and repeatedly
+ * fails. */
 START_TEST(check_refuses_a_disk_of_another_format)
     {
         static const struct {

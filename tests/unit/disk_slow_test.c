@@ -1,5 +1,5 @@
-/* tests/unit/disk_slow_test.c - a disk that hangs in a call which io_uring does not make: nobody
- * waits but who asked for it. The calls are wrapped by the linker. */
+/* tests/unit/disk_slow_test.c - a disk that hangs in a call outside io_uring: only the requester
+ * waits. The linker wraps the calls. */
 #include "actors/tierer/tierer.h"
 #include "ipc/shm/sl_index.h"
 #include "runtime/disk/sl_disk.h"
@@ -248,7 +248,7 @@ START_TEST(a_call_that_fails_says_why)
     }
 END_TEST
 
-/* Beside the file of members, as many as there may be of segments. */
+/* In addition to the file of members, the maximum number of log files. */
 START_TEST(all_segments_of_a_disk_are_open_at_once)
     {
         struct rlimit limit;
@@ -392,7 +392,7 @@ static void value_read(struct sl_item_spilled place)
     sl_index_set_kind(index_of_node, ref, SL_RECORD_FREE);
 }
 
-/* The file of members is made while the disk serves. */
+/* The file of members is written while the disk serves. */
 START_TEST(values_are_read_while_a_file_is_being_made)
     {
         struct sl_item_spilled place = value_write();
@@ -409,7 +409,7 @@ START_TEST(values_are_read_while_a_file_is_being_made)
     }
 END_TEST
 
-/* What a killed tierer left without a footer gets one, and the file is cut. */
+/* A log file that a killed tierer left without a footer gets one, and is truncated. */
 START_TEST(values_are_read_while_a_file_is_being_cut)
     {
         struct sl_item_spilled place = value_write();

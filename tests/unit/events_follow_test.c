@@ -1,5 +1,5 @@
-/* tests/unit/events_follow_test.c - events follow an index within a second, however long its walks
- * take. */
+/* tests/unit/events_follow_test.c - events follow an index within a second, however long a walk of
+ * its table takes. */
 #include "client/tools/events/follow.h"
 #include "runtime/base/sl_clock.h"
 #include "tests/unit/index_support.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 #define BLOCKS 256u
-/* As of a table that takes so long to walk that a second has three of its walks. */
+/* As for a table so large that a second allows only three walks. */
 #define PAUSE_NS (300 * SL_NS_PER_MS)
 
 struct mirror {
@@ -51,8 +51,8 @@ static void follow_until(struct ev_follow *follow, uint64_t *now_ns, uint64_t en
     }
 }
 
-/* Each goes, and comes back on disk alone: with the record, and so the word of the slot, that it
- * had. */
+/* Each is removed and reinserted only on disk, with the same record and therefore the same word of
+ * the slot. */
 START_TEST(what_came_back_in_another_tier_is_told_within_a_second)
     {
         struct bed bed = bed_make(4 * SL_MIB, BLOCKS);

@@ -1,5 +1,6 @@
-/* tests/unit/events_listener_test.c - what peers of the publisher of events may take: connections,
- * topics, frames and silence have bounds, and who keeps to them is served meanwhile. */
+/* tests/unit/events_listener_test.c - limits for peers of the publisher of events: connections,
+ * topics, frames and idle time are bounded, and peers that respect the bounds are served
+ * meanwhile. */
 #include "client/tools/events/listener.h"
 #include "client/tools/events/publish.h"
 #include "runtime/base/sl_clock.h"
@@ -61,7 +62,7 @@ static void opened(const char *topic, uint32_t idle_ms)
                                                  .snapshot = nothing};
     sl_err err = SL_ERR_EXISTS;
     for (uint32_t tries = 0; tries < 20 && err == SL_ERR_EXISTS;
-         tries++) { /* others take ports, too */
+         tries++) { /* others use ports as well */
         ports[0] = port_free();
         ports[1] = port_free();
         (void)snprintf(publish, sizeof publish, "tcp://0.0.0.0:%u", ports[0]);
@@ -115,7 +116,7 @@ static bool frame_read(int fd, uint8_t *flags, uint8_t body[4096], size_t *lengt
     if (!bytes_read(fd, head, 2)) {
         return false;
     }
-    ck_assert_uint_eq(head[0] & 2, 0); /* short ones alone */
+    ck_assert_uint_eq(head[0] & 2, 0); /* short frames only */
     *flags = head[0];
     *length = head[1];
     return bytes_read(fd, body, head[1]);
@@ -136,7 +137,8 @@ static bool frame_send(int fd, uint8_t flags, const void *body, size_t length)
     return send(fd, frame, header + length, MSG_NOSIGNAL) == (ssize_t)(header + length);
 }
 
-/* Of ZMTP 3.minor: 3.0 sends topics as messages, 3.1 as commands. False: it ended. */
+/* Greets as ZMTP 3.minor: 3.0 sends topics as messages, 3.1 as commands. False: the connection
+ * ended. */
 static bool greets(int fd, const char *type, uint8_t minor)
 {
     uint8_t greeting[GREETING_BYTES] = {0xff, 0,    0, 0,     0,   0,   0,   0,
@@ -242,7 +244,7 @@ START_TEST(an_address_has_so_many_connections_and_others_have_theirs)
     }
 END_TEST
 
-/* Connections from there until one is not accepted, at most as many as an address may have. */
+/* Opens connections from there until one is refused, at most the number allowed to an address. */
 static uint32_t take_all(const char *net, uint32_t address, int fds[EV_CONNECTIONS_MAX],
                          uint32_t count)
 {
@@ -260,7 +262,7 @@ static uint32_t take_all(const char *net, uint32_t address, int fds[EV_CONNECTIO
     return EV_CONNECTIONS_OF_ONE;
 }
 
-/* However many the others have, an address that comes finds some. */
+/* However many connections others have, a new address can open some. */
 START_TEST(all_have_so_many_connections_and_few_addresses_cannot_have_them_all)
     {
         int fds[EV_CONNECTIONS_MAX];
@@ -287,8 +289,7 @@ START_TEST(all_have_so_many_connections_and_few_addresses_cannot_have_them_all)
     }
 END_TEST
 
-/* A few dozen addresses may take what they may have; this machine's clients still find their share.
- */
+/* A few dozen addresses use their maximum; this machine's clients still get their share. */
 START_TEST(others_leave_this_machine_its_share)
     {
         int fds[EV_CONNECTIONS_MAX];
@@ -442,7 +443,7 @@ START_TEST(who_speaks_another_protocol_is_cut)
     }
 END_TEST
 
-/* False: the machine stood still for so long that the one that is served was silent, too. */
+/* False: the machine stalled for so long that the served connection was silent as well. */
 static bool is_served_until_cut(int served, int silent, uint64_t idle_ns)
 {
     uint8_t scrap[1];
@@ -481,7 +482,7 @@ START_TEST(who_is_silent_is_cut_and_who_is_served_stays)
     }
 END_TEST
 
-/* It asks once, and then has nothing to say: that is no fault of it. One that never greets is. */
+/* It asks once and then is silent, which is allowed. A connection without a greeting is not. */
 START_TEST(a_replay_connection_that_is_done_is_none_over_a_bound)
     {
         char scrap[128];
@@ -543,7 +544,7 @@ START_TEST(without_a_descriptor_nothing_spins)
     }
 END_TEST
 
-/* A publisher that waits for its subscriber counts what that one takes before it is read. */
+/* A publisher waits for its subscriber and counts the bytes that it took before they are read. */
 START_TEST(a_subscriber_that_reads_nothing_takes_64_mib)
     {
         char at[128], scrap[16];

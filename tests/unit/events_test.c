@@ -1,5 +1,5 @@
-/* tests/unit/events_test.c - which blocks are told, in which bytes, and what a subscriber makes of
- * them. */
+/* tests/unit/events_test.c - which events are published for blocks, their bytes, and a subscriber's
+ * view of them. */
 #include "client/tools/events/batch.h"
 #include "client/tools/events/publish.h"
 #include "runtime/base/sl_digest.h"
@@ -94,7 +94,7 @@ static void golden_add(struct ev_batch *batch, bool bytes)
                               .group_index = SL_BLOCK_NO_GROUP,
                               .family = &there};
     ev_batch_add(batch, &event);
-    event.hash = &eight; /* goes on with the chain */
+    event.hash = &eight; /* continues the chain */
     event.parent = &seven;
     ev_batch_add(batch, &event);
     event.type = EV_REMOVED;

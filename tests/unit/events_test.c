@@ -426,7 +426,7 @@ START_TEST(parents_are_told_before_their_children)
             }
             ck_assert_msg(before, "block %" PRIu64 " came before its parent", number);
         }
-        ck_assert_uint_eq(chain.committed_ns, 0); /* nobody knows how long it has been there */
+        ck_assert_uint_eq(chain.committed_ns, 0); /* its age is unknown */
         chain.count = 0;
         part_comes(blocks, 10, 9);
         ev_blocks_settle(blocks, chain_take, &chain);
@@ -436,8 +436,8 @@ START_TEST(parents_are_told_before_their_children)
     }
 END_TEST
 
-/* Keys of two families come, move and go; what a mirror believes follows from what is there, and
- * who comes late believes the same. */
+/* Keys of two families are added, moved and removed; a mirror's view follows the index, and a
+ * mirror that starts late has the same view. */
 #define RANDOM_RANKS  3u
 #define RANDOM_BLOCKS 40u
 #define RANDOM_STEPS  3000u
@@ -453,7 +453,7 @@ START_TEST(a_mirror_is_what_is_there_after_any_order)
                 uint32_t rank = (uint32_t)(random_next(&seed) % RANDOM_RANKS);
                 uint32_t block = (uint32_t)(random_next(&seed) % RANDOM_BLOCKS);
                 uint8_t now = (uint8_t)(random_next(&seed) % 4);
-                bool sweep = random_next(&seed) % 500 == 0; /* everything goes */
+                bool sweep = random_next(&seed) % 500 == 0; /* all are removed */
                 for (uint32_t f = 0; f < 2 * RANDOM_RANKS * RANDOM_BLOCKS; f++) {
                     uint8_t *at = &tiers[0][0][0] + f;
                     bool meant = at == &tiers[family][rank][block];
@@ -510,7 +510,7 @@ START_TEST(a_mirror_is_what_is_there_after_any_order)
                 ev_batch_destroy(&batch);
             }
         }
-        ck_assert_uint_eq(mirror.twice, 0); /* nothing was told twice */
+        ck_assert_uint_eq(mirror.twice, 0); /* nothing was reported twice */
         bench_remove(&bench);
     }
 END_TEST
@@ -559,8 +559,8 @@ static void ignore(void *context, const struct ev_heard *heard)
     (void)context, (void)heard;
 }
 
-/* Some of them claim more elements than they have bytes. No memory for those is an error of the
- * unpacker. */
+/* Some messages claim more elements than they have bytes. Lack of memory for those is an error of
+ * the unpacker. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -1,5 +1,5 @@
-/* tests/unit/fabric_dmabuf_test.c - memory that no CPU address names, by a NIC of the test's: it is
- * registered region by region, moved, and never touched by this process. */
+/* tests/unit/fabric_dmabuf_test.c - memory without a CPU address, on a NIC played by the test: it
+ * is registered region by region, copied, and never touched by this process. */
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -96,7 +96,7 @@ START_TEST(regions_of_a_dmabuf_are_cut_as_of_any_pool)
     }
 END_TEST
 
-/* Across all regions, and at places in another order. */
+/* Across all regions, and from other offsets. */
 START_TEST(bytes_of_a_peer_land_in_a_dmabuf)
     {
         uint32_t key = 0;
@@ -124,7 +124,7 @@ START_TEST(bytes_of_a_peer_land_in_a_dmabuf)
     }
 END_TEST
 
-/* With windows, and with registrations of the ticket's own. After its end nothing lands. */
+/* With windows, and with registrations of the ticket's own. After its end no byte arrives. */
 START_TEST(a_ticket_of_a_dmabuf_lets_a_peer_in)
     {
         uint32_t key = 0;
@@ -207,7 +207,8 @@ static void registered(void *context, uint32_t memory, uint32_t region_index,
     told = *why;
 }
 
-/* The k-th region fails: those before it go, the descriptor too, and the reason is told. */
+/* The k-th region fails: the earlier ones and the descriptor are released, and the reason is
+ * reported. */
 START_TEST(a_region_that_fails_takes_the_others_back)
     {
         uint32_t at = (uint32_t)(_i % REGIONS);

@@ -1,6 +1,6 @@
-/* tests/unit/fabric_places_test.c - pieces and grants at many places, over tcp on the loopback: by
- * the actor's thread, by movers, and over two rails. A linear model says what must be where, and
- * that nothing else was touched. The clock is the test's. */
+/* tests/unit/fabric_places_test.c - pieces and grants with many ranges, over tcp on the loopback:
+ * by the actor's thread, by movers, and over two rails. A linear model computes the right bytes,
+ * and shows that no others were touched. The test sets the clock. */
 #include "runtime/net/fabric/core/tables.h"
 #include "tests/support/fabric_end.h"
 
@@ -124,7 +124,7 @@ static uint64_t some_length(uint64_t most)
     return SL_MIN(length, most);
 }
 
-/* All of both memories in parts of which no two overlap, shuffled: what lists are made of. */
+/* Both memories divided into ranges without overlap, shuffled: the lists are made of them. */
 static struct sl_fabric_place cuts_a[CUTS_MAX], cuts_b[CUTS_MAX];
 static uint32_t cuts_make(const struct side *side, struct sl_fabric_place *cuts, uint64_t most)
 {
@@ -206,7 +206,7 @@ static void side_pattern(const struct side *side, uint64_t seed)
     pattern_fill(side->bytes[1], MEMORY, seed + 1);
 }
 
-/* A grant of b, opened at a. */
+/* A grant of b, opened at a. Returns the key. */
 static uint32_t grant_places(const struct sl_fabric_place *places, uint32_t count, uint32_t *key)
 {
     struct sl_error why = {0};
@@ -232,7 +232,7 @@ static sl_err post(const struct sl_fabric_piece *pieces, uint32_t count, uint64_
     return sl_fabric_post(a.fabric, &transfer, NULL);
 }
 
-/* One piece at the places of a, from the start of the key on. */
+/* Posts one piece with these ranges of a, from the start of the key on. */
 static sl_err post_places(uint32_t key, const struct sl_fabric_place *places, uint32_t count,
                           uint64_t cookie, uint64_t deadline_ns)
 {
@@ -246,11 +246,11 @@ static sl_err post_places(uint32_t key, const struct sl_fabric_place *places, ui
 
 /* ---- the model ---- */
 
-/* What both sides of a transfer hold, byte after byte. */
+/* The right bytes of both sides of a transfer. */
 static unsigned char linear[2 * MEMORY], image[2][MEMORY];
 
-/* Pieces of 1..most_places consecutive cuts of a, one after the other in the key's range. Gives the
- * count of pieces, and how many bytes they have together. */
+/* Makes pieces of 1..most_places consecutive ranges of a, one after another in the key's range.
+ * Returns the number of pieces and their total bytes. */
 #define PIECES 24u
 static uint32_t pieces_make(struct sl_fabric_piece *pieces, uint32_t cut_count, uint64_t room_bytes,
                             uint32_t most_places, uint32_t key)
@@ -286,7 +286,7 @@ static void images_take(const struct side *side)
     memcpy(image[1], side->bytes[1], MEMORY);
 }
 
-/* The image with the linear bytes at the places. */
+/* Writes the linear bytes to the ranges of the image. */
 static void images_write(const struct side *side, const struct sl_fabric_place *places,
                          uint32_t count, const unsigned char *bytes, uint64_t length_bytes)
 {
@@ -358,7 +358,7 @@ START_TEST(random_lists_match_a_linear_model)
         images_write(&side_a, cuts_a, count_a, linear, moved);
 
         ck_assert_int_eq(post(pieces, count, 1, SL_NEVER_NS), SL_OK);
-        memset(pieces, 0xff, sizeof(pieces)); /* lists, too, were copied */
+        memset(pieces, 0xff, sizeof(pieces)); /* lists were copied as well */
         memset(cuts_b, 0xff, sizeof(cuts_b));
         memset(cuts_a, 0xff, sizeof(cuts_a));
         PAIR_UNTIL(&a, &b, a.done_count == 1);
@@ -372,7 +372,7 @@ START_TEST(random_lists_match_a_linear_model)
     }
 END_TEST
 
-/* More places than a receive or a send takes parts, of one byte each, from another such list. */
+/* More ranges of one byte each than a receive or a send takes, from another such list. */
 START_TEST(a_thousand_places_of_one_byte)
     {
         static struct sl_fabric_place ours[MANY], theirs[MANY];
@@ -410,7 +410,7 @@ struct row { /* values that are read one after the other from the start of b's a
 };
 static struct row row;
 
-/* Values around the size at which movers take them, layer-first in a's pool. */
+/* Values around the size from which movers take them, layer-first in a's pool. */
 static void row_make(uint32_t values, uint64_t around_bytes)
 {
     static const int64_t off[] = {0, -1, 1, 5000, -5000};
@@ -459,8 +459,8 @@ static bool row_is_spoilt(uint32_t value, unsigned char with)
     return places_hold(&side_a, row.places[value], row.counts[value], linear);
 }
 
-/* Some are given up on the way, and one has a wrong digest: each ends once, is whole or is left
- * alone, and the others do not notice. */
+/* Some are given up halfway, and one has a wrong digest: each ends once, is complete or untouched,
+ * and does not affect the others. */
 START_TEST(values_in_a_row_end_each_for_itself)
     {
         enum { WRONG = 5 };
@@ -509,7 +509,7 @@ START_TEST(values_in_a_row_end_each_for_itself)
     }
 END_TEST
 
-/* The peer stops in the middle. After the deadline nothing lands, although it sends the rest. */
+/* The peer stops halfway. After the deadline no byte arrives, although it sends the rest. */
 START_TEST(after_the_deadline_nothing_lands)
     {
         uint32_t key = 0;
@@ -555,7 +555,7 @@ START_TEST(after_the_deadline_nothing_lands)
     }
 END_TEST
 
-/* Layers of blocks: 40 places of each memory, that do not adjoin. */
+/* Layers of blocks: 40 ranges of each memory, not adjacent. */
 #define LAYERS 80u
 #define LAYER  70001u
 static void layers_make(const struct side *side, struct sl_fabric_place *places)
@@ -567,8 +567,8 @@ static void layers_make(const struct side *side, struct sl_fabric_place *places)
     }
 }
 
-/* A reader is in the middle when its grant ends: what the places hold afterwards it does not get.
- */
+/* A reader is halfway when its grant ends: it does not get the bytes that the ranges hold
+ * afterwards. */
 START_TEST(an_ended_grant_is_not_read_any_more)
     {
         struct sl_fabric_place ours[LAYERS], theirs[LAYERS];
@@ -691,12 +691,12 @@ START_TEST(wrong_lists_are_refused)
             ck_assert_int_eq(sl_fabric_grant_add(a.fabric, &want, &grant, NULL), cases[i].code);
         }
         ck_assert_uint_eq(places_used(a.fabric), 0);
-        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK); /* nobody uses it */
+        ck_assert_int_eq(fabric_memory_drop(a.fabric, a.memory), SL_OK); /* it is not in use */
     }
 END_TEST
 
-/* One of several places counts as much as the only one: not registered yet. What peers may read by
- * tickets alone they read by this one. */
+/* Each memory of a list is checked like a single one: here one is not registered yet. Memory that
+ * peers may read only by tickets is readable by this one. */
 START_TEST(each_memory_of_a_list_is_asked)
     {
         static unsigned char bytes[4 * SL_PAGE_BYTES];
@@ -775,7 +775,7 @@ START_TEST(the_table_of_places_has_a_bound)
     }
 END_TEST
 
-/* Of a peer that ends while lists are in use nothing stays. */
+/* When a peer ends while lists are in use, none of their entries stays allocated. */
 START_TEST(a_lost_link_gives_the_places_back)
     {
         struct sl_fabric_place ours[LAYERS];

@@ -1,5 +1,5 @@
-/* tests/unit/fabric_secure_test.c - somebody between two fabrics: he records, plays it again, and
- * changes what passes. And peers that show what was granted to another. */
+/* tests/unit/fabric_secure_test.c - an attacker between two fabrics who records traffic, replays
+ * it, and changes it; and peers that present another peer's grant. */
 #include "runtime/net/fabric/core/wire.h"
 #include "tests/support/fabric_end.h"
 
@@ -21,7 +21,7 @@
 
 enum { ASKED, ANSWERED }; /* directions: to the listener, and back */
 
-/* One connection through the middle. */
+/* One connection through the attacker. */
 struct wire {
     int fds[2]; /* of who asked, of who listens */
     unsigned char *tape[2];
@@ -115,7 +115,7 @@ static void tell(struct fabric_end *from, struct fabric_end *to)
 {
     struct sl_error why = {0};
     if (from->address_bytes > 0 && to->fabric != NULL) {
-        if (from == &b) { /* who asks b goes through the middle */
+        if (from == &b) { /* connections to b pass through the attacker */
             door = (uint16_t)sl_wire_get(b.address + 6, 2);
             sl_wire_put(b.address + 6, port, 2);
         }
@@ -264,7 +264,7 @@ START_TEST(who_records_sees_no_secret)
     }
 END_TEST
 
-/* All that was said to b over one connection, again, over another one. */
+/* Replays all bytes sent to b over one connection on another one. */
 START_TEST(what_was_recorded_gets_nothing)
     {
         struct sl_fabric_stats before, after;
@@ -303,7 +303,7 @@ START_TEST(what_was_recorded_gets_nothing)
     }
 END_TEST
 
-/* A bit of what passes is another one, anywhere behind the greetings. */
+/* Flips one bit anywhere after the greetings. */
 START_TEST(what_was_changed_is_an_error)
     {
         struct sl_fabric_stats stats;
@@ -325,7 +325,7 @@ START_TEST(what_was_changed_is_an_error)
     }
 END_TEST
 
-/* In the clear the digest, which came by another way, finds it. */
+/* In the clear the change is found by the digest, which was sent on another path. */
 START_TEST(in_the_clear_a_digest_finds_what_was_changed)
     {
         settings_take(4);
@@ -345,7 +345,7 @@ START_TEST(in_the_clear_a_digest_finds_what_was_changed)
     }
 END_TEST
 
-/* c is a peer of b, too, and shows what b granted to a. */
+/* c is a peer of b as well, and presents what b granted to a. */
 START_TEST(a_grant_of_another_peer_is_refused)
     {
         struct sl_error why = {0};
@@ -371,7 +371,7 @@ START_TEST(a_grant_of_another_peer_is_refused)
             }
             end_step(&b, 1);
             end_step(&c, 1);
-            if (b.address_bytes > 0) { /* for c, the last that b told */
+            if (b.address_bytes > 0) { /* for c: b's latest one */
                 ck_assert_int_eq(
                     sl_fabric_peer_address(c.fabric, c.peer, b.address, b.address_bytes, &why),
                     SL_OK);
@@ -403,7 +403,7 @@ static bool lets(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t
     return offset_bytes >= lets_from && offset_bytes + length_bytes <= lets_from + lets_bytes;
 }
 
-/* The owner of the memory says what of a grant may be read at the time. */
+/* The owner of the memory decides how far a grant may be read at any time. */
 START_TEST(a_grant_reaches_as_far_as_its_owner_says)
     {
         uint32_t key = 0;
@@ -438,7 +438,7 @@ START_TEST(a_grant_reaches_as_far_as_its_owner_says)
     }
 END_TEST
 
-/* b does not know a any more: what a reads ends, and it does not come back. */
+/* b removes its peer a: a's reads end, and a cannot reconnect. */
 START_TEST(a_peer_that_is_removed_is_out)
     {
         settings_take(_i == 0 ? 1 : 5);

@@ -1,4 +1,4 @@
-/* tests/unit/fabric_strangers_test.c - the tcp fabric among those who connect and never greet. */
+/* tests/unit/fabric_strangers_test.c - the tcp fabric under connections that never send a HELLO. */
 #include "runtime/base/sl_clock.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/flood.h"
@@ -108,7 +108,7 @@ START_TEST(a_peer_gets_in_and_stays_while_a_flood_takes_every_place)
     }
 END_TEST
 
-/* ---- one at a time, under a clock that stands ---- */
+/* ---- one at a time, with a stopped clock ---- */
 
 static bool is_closed(int fd)
 {
@@ -117,7 +117,7 @@ static bool is_closed(int fd)
     return got == 0 || (got < 0 && errno != EAGAIN);
 }
 
-/* Turns b until the connection is over. */
+/* Runs b until the connection is over. */
 static void await_closed(int fd)
 {
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 10 * A_SECOND;
@@ -134,7 +134,7 @@ static void turn(void)
     }
 }
 
-/* As b's peer, in the clear. */
+/* Connects as b's peer, in the clear. */
 static int greeted(uint32_t host)
 {
     const struct sockaddr_in to = address_of_b();
@@ -182,7 +182,7 @@ START_TEST(who_greeted_is_not_pushed_out_by_strangers)
     }
 END_TEST
 
-/* Also where it has been answered before. */
+/* True even if it has been answered before. */
 static bool is_over(int fd)
 {
     char bytes[4096];
@@ -193,7 +193,7 @@ static bool is_over(int fd)
     return got == 0 || errno != EAGAIN;
 }
 
-/* What a peer says first may have been recorded: it names the peer, and proves nothing yet. */
+/* A peer's first message may be a replay: it names the peer, and proves nothing yet. */
 START_TEST(a_name_that_is_said_again_and_again_takes_few_places)
     {
         unsigned char hello[2048];

@@ -1,5 +1,5 @@
-/* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test moves.
- */
+/* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test
+ * sets. */
 #include "runtime/base/sl_backoff.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "runtime/net/fabric/core/wire.h"
@@ -59,7 +59,7 @@ static bool is_filled(const unsigned char *at, uint64_t length_bytes, unsigned c
     return true;
 }
 
-/* Turns the pair for a while although nothing is expected. */
+/* Runs the pair for a while although nothing is expected. */
 static void turn(unsigned rounds)
 {
     for (unsigned i = 0; i < rounds; i++) {
@@ -228,8 +228,8 @@ START_TEST(a_false_key_gets_nothing)
     }
 END_TEST
 
-/* A reader that is in the middle when its grant ends: what its memory holds afterwards it does not
- * get. */
+/* A reader is halfway when its grant ends: it does not get the bytes that its memory holds
+ * afterwards. */
 START_TEST(an_ended_grant_is_not_read_any_more)
     {
         uint32_t key = 0;
@@ -293,7 +293,7 @@ START_TEST(a_silent_peer_costs_the_deadline)
         }
         memset(a.bytes, 0x66, MEMORY);
 
-        turn(50); /* b goes on and sends the rest */
+        turn(50); /* b continues and sends the rest */
         ck_assert_uint_eq(a.done_count, 1);
         ck_assert(is_filled(a.bytes, MEMORY, 0x66));
         /* The link is still good. */
@@ -341,7 +341,7 @@ START_TEST(cancelled_transfers_end_once)
     }
 END_TEST
 
-/* Values that are received in one go: some are given up on the way, and one has a wrong digest. */
+/* Values received in one go: some are given up halfway, and one has a wrong digest. */
 START_TEST(values_given_up_in_a_row_are_left_alone)
     {
         /* The larger ones are cut into a unit of 1 MiB and a rest. */
@@ -462,12 +462,12 @@ START_TEST(a_peer_that_ends_is_an_error_at_once)
         PAIR_UNTIL(&a, &b, a.done_count == 11);
         ck_assert_int_eq(a.dones[10].code, SL_ERR_UNREACHABLE);
 
-        /* Nobody listens there: it tries again and again, ever more rarely. */
+        /* No process listens there: attempts become less and less frequent. */
         for (unsigned i = 0; i < 5; i++) {
             clock_ns += options_a.backoff_max_ns;
             turn(5);
         }
-        /* The peer's next life tells its new address; old keys mean nothing to it. */
+        /* The peer's next life announces its new address; old keys are invalid there. */
         end_close(&b);
         b = (struct fabric_end){.now_ns = &clock_ns};
         end_options(&b, &options_b, "tcp");
@@ -500,7 +500,7 @@ static int stranger(const struct fabric_end *end)
     return fd;
 }
 
-/* b alone, listening; its address is known. */
+/* Opens only b, listening; its address is known. */
 static void open_listener(void)
 {
     struct sl_error why = {0};
@@ -513,7 +513,7 @@ static void open_listener(void)
     }
 }
 
-/* Turns b until it has ended the connection; gives the bytes it said before. */
+/* Runs b until it has ended the connection; returns the bytes it sent before. */
 static size_t until_closed(int fd)
 {
     unsigned char bytes[4096];
@@ -532,7 +532,7 @@ static size_t until_closed(int fd)
 
 static struct sl_records sealer; /* of the connection that was greeted last */
 
-/* As b's peer, in the clear. */
+/* Sends a HELLO as b's peer, in the clear. */
 static void greet(int fd)
 {
     sl_records_fini(&sealer);
@@ -549,7 +549,7 @@ static void ask(int fd, const struct sl_wire_request *request)
 START_TEST(a_wrong_greeting_is_shown_the_door)
     {
         unsigned char frame[SL_WIRE_REQUEST_BYTES] = {0};
-        struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}; /* of nobody */
+        struct sl_wire_request hello = {.verb = SL_WIRE_HELLO}; /* from an unknown peer */
         struct sl_fabric_stats stats;
         options_b.clear = _i == 1;
         open_listener();
@@ -569,7 +569,7 @@ START_TEST(a_wrong_greeting_is_shown_the_door)
     }
 END_TEST
 
-/* Bytes said before silence: of a handshake, or of a request within a record. */
+/* Bytes sent before the silence: of a handshake, or of a request within a record. */
 static const struct {
     bool greets;
     size_t bytes;
@@ -617,7 +617,7 @@ START_TEST(answers_in_the_clear_are_refused_where_they_are_not_set)
     }
 END_TEST
 
-/* Nobody writes here: whatever a peer says for it, and with a key that is good. */
+/* Peers never write here, whatever they send, even with a valid key. */
 START_TEST(a_request_to_write_ends_the_connection)
     {
         struct sl_wire_key key;
@@ -644,7 +644,7 @@ START_TEST(a_request_to_write_ends_the_connection)
     }
 END_TEST
 
-/* A reader that asks for much and takes nothing of it. */
+/* A reader that asks for much and receives none of it. */
 static int reader_stalls(uint32_t *grant)
 {
     int room = 4096;
@@ -698,8 +698,8 @@ START_TEST(a_reader_that_takes_nothing_has_a_deadline)
     }
 END_TEST
 
-/* What a reader is being sent is in use; whoever ended its grant does not wait as long as it has
- * for it. */
+/* Bytes being sent to a reader are in use, but after a grant's end the owner waits for less than
+ * the reader's own time limit. */
 START_TEST(a_reader_that_takes_nothing_holds_an_ended_grant_shortly)
     {
         uint32_t grant = 0;
@@ -711,7 +711,7 @@ START_TEST(a_reader_that_takes_nothing_holds_an_ended_grant_shortly)
         }
         ck_assert_uint_eq(b.grants_ended, 0);
         ck_assert_int_eq(fabric_memory_drop(b.fabric, b.memory), SL_ERR_BUSY);
-        clock_ns += options_b.stall_ns / 4; /* it has time for its bytes, too */
+        clock_ns += options_b.stall_ns / 4; /* it gets some time for its bytes */
         for (int i = 0; i < 20; i++) {
             end_step(&b, 2);
         }
@@ -843,8 +843,8 @@ START_TEST(memory_goes_region_by_region)
     }
 END_TEST
 
-/* As with verbs, where the peer's new address begins the next link at once. Who counts on what was
- * granted must hear that it went with the link. */
+/* As with verbs, where the peer's new address starts the next link at once. Users of grants must be
+ * notified that these ended with the link. */
 START_TEST(a_link_that_is_built_anew_at_once_was_down)
     {
         struct sl_error why = {0};
@@ -867,7 +867,7 @@ START_TEST(a_link_that_is_built_anew_at_once_was_down)
     }
 END_TEST
 
-/* It was being registered: what was, goes as slowly, and nobody is told. */
+/* The memory was being registered: its regions are released as slowly, without a notification. */
 START_TEST(memory_that_is_given_up_goes_region_by_region)
     {
         struct sl_fabric_memory memory = {.stride_bytes = 12288, .length_bytes = 9 * 12288};
@@ -930,8 +930,8 @@ START_TEST(a_wrong_address_is_a_wrong_configuration)
     }
 END_TEST
 
-/* A process that closes its fabric and opens it again at its own address: the ring that accepted
- * there is taken down by the kernel in its own time. */
+/* A process closes its fabric and opens it again at its own address; the kernel frees the ring that
+ * accepted there only some time later. */
 START_TEST(an_address_is_free_as_soon_as_its_fabric_is_closed)
     {
         struct sl_error why = {0};
@@ -966,7 +966,7 @@ START_TEST(without_an_address_nothing_listens)
     }
 END_TEST
 
-/* A link that nobody answers is tried again with growing, jittered pauses. */
+/* A link without an answer is tried again with growing, jittered pauses. */
 START_TEST(pauses_grow_to_a_bound)
     {
         for (uint64_t random = 0; random < 1000; random += 7) {
@@ -1030,7 +1030,7 @@ static void setup_clear_movers(void)
     options_a.clear = options_b.clear = true;
 }
 
-/* whole: also what has nothing to do with how bytes travel. */
+/* whole: includes tests that do not depend on how bytes are transferred. */
 static TCase *all_tests(const char *name, SFun before, bool whole)
 {
     TCase *tests = tcase_create(name);

@@ -1,6 +1,6 @@
-/* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, by a NIC of the test's:
- * bound or registered in slices, all or nothing, ended in slices, beside each other and beside
- * transfers. */
+/* tests/unit/fabric_tickets_test.c - tickets of many ranges over verbs, on a NIC played by the
+ * test: bound or registered in slices, all or nothing, ended in slices, in parallel with each other
+ * and with transfers. */
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define LANES   2u
-#define BLOCK   256u /* of a range; there is as much between two */
+#define BLOCK   256u /* of a range; gaps between ranges are as long */
 #define MOST    SL_FABRIC_PLACES_MAX
 #define LENGTH  (4u * MOST * BLOCK) /* of two tickets */
 #define CONTROL 64u                 /* binds and invalidations under way on a queue pair */
@@ -72,7 +72,7 @@ struct ticket {
     uint32_t grant, ranges, first;
 };
 
-/* Every second block from number `first` on. */
+/* Adds a ticket of every second block from number `first` on. */
 static sl_err ticket_try(struct ticket *ticket, uint32_t ranges, uint32_t first,
                          struct sl_error *why)
 {
@@ -105,7 +105,7 @@ static sl_err read_by(uint32_t key, uint64_t offset_bytes, uint64_t length_bytes
     return end_done_of(&a, cookie)->code;
 }
 
-/* The bytes of all its ranges are there, and none behind them. */
+/* Checks that the bytes of all ranges have arrived, and none after them. */
 static void landed(const struct ticket *ticket)
 {
     static const unsigned char none[BLOCK];
@@ -168,7 +168,7 @@ START_TEST(a_ticket_of_many_ranges_lets_a_peer_in_and_ends)
     }
 END_TEST
 
-/* The peer gets no region's key, and if it had one that would not help. */
+/* The peer does not get a region's key, and could not use one. */
 START_TEST(the_key_of_a_region_is_no_ticket)
     {
         static struct ticket ticket;
@@ -191,7 +191,7 @@ START_TEST(the_key_of_a_region_is_no_ticket)
     }
 END_TEST
 
-/* A turn does a part: 1024 registrations at once would hold all else up. */
+/* A step does only a part: 1024 registrations at once would delay everything else. */
 START_TEST(no_turn_makes_them_all)
     {
         static struct ticket ticket;
@@ -222,7 +222,7 @@ END_TEST
 
 /* ---- what fails ---- */
 
-/* In the first slice and in later ones, at the first lane and at the last. */
+/* In the first slice and in later ones, on the first lane and on the last. */
 static const uint32_t steps[] = {1, 2, 31, 33, 64, 65, 129, 400};
 #define TICKET 200u /* ranges: 400 windows */
 
@@ -235,7 +235,7 @@ static void ticket_fails(int os_code)
     ck_assert_uint_eq(b.granted, 0);
     ck_assert_int_ne(b.grant_why.code, SL_OK);
     ck_assert_int_eq(b.grant_why.os_code, os_code);
-    ck_assert_uint_eq(fake_verbs.bound, 0); /* before anybody hears of it */
+    ck_assert_uint_eq(fake_verbs.bound, 0); /* before the failure is reported */
     ck_assert_uint_eq(fake_verbs.regions, regions_before);
     ticket_end(&ticket);
     nothing_is_left();
@@ -272,7 +272,7 @@ START_TEST(a_registration_that_fails_takes_the_others_back)
     }
 END_TEST
 
-/* A bind that ends in an error costs the queue pairs, and with them all that was bound. */
+/* A bind that ends in an error breaks the queue pairs, and all bindings with them. */
 START_TEST(a_bind_that_breaks_the_link_leaves_nothing)
     {
         static struct ticket ticket;
@@ -324,7 +324,7 @@ static void refused(uint32_t lanes, uint32_t ranges)
     landed(&ticket);
 }
 
-/* A key is 64 KiB at most, and has a number for each range and lane. */
+/* A key has at most 64 KiB, and contains a number for each range and lane. */
 START_TEST(a_key_that_is_too_long_is_refused)
     {
         static const struct {
@@ -336,7 +336,7 @@ END_TEST
 
 /* ---- in the middle ---- */
 
-/* Ends are withheld: as many are bound as a queue has room for. */
+/* Completions are withheld: as many windows are bound as a queue allows. */
 static void half_bound(struct ticket *ticket)
 {
     fake_verbs.holds = true;
@@ -371,7 +371,8 @@ START_TEST(a_ticket_that_ends_half_bound_tells_its_end_after_the_last)
     }
 END_TEST
 
-/* The last invalidation is under way: nothing works, but nobody is told before it has ended. */
+/* While the last invalidation is in progress no access works, but the end is reported only after
+ * it. */
 START_TEST(the_fence_waits_for_the_last_invalidation)
     {
         static struct ticket ticket;
@@ -390,7 +391,7 @@ START_TEST(the_fence_waits_for_the_last_invalidation)
     }
 END_TEST
 
-/* What was under way on the queue pairs that are gone ends late, and counts for nobody. */
+/* Work of the old queue pairs ends late, and is ignored. */
 START_TEST(a_link_that_breaks_half_bound_leaves_nothing)
     {
         static struct ticket ticket;
@@ -471,7 +472,7 @@ START_TEST(a_link_that_breaks_half_registered_leaves_nothing)
     }
 END_TEST
 
-/* A fabric that closes with tickets in each state; teardown counts what is left. */
+/* A fabric closes with tickets in each state; teardown counts leftovers. */
 START_TEST(a_fabric_that_closes_leaves_nothing)
     {
         static struct ticket tickets[3];
@@ -488,7 +489,7 @@ END_TEST
 
 /* ---- beside others ---- */
 
-/* Both come forward in each other's gaps, whichever began; likewise where room is scarce. */
+/* Both make progress in each other's gaps, whichever began first, even when slots are scarce. */
 START_TEST(two_tickets_are_bound_beside_each_other)
     {
         static struct ticket first, second;
@@ -523,7 +524,7 @@ START_TEST(two_tickets_are_bound_beside_each_other)
     }
 END_TEST
 
-/* No bind and no invalidation ends, and all that may be under way are: b reads all the same. */
+/* No bind or invalidation completes, and the maximum is in progress: b still reads. */
 START_TEST(transfers_go_on_while_windows_wait)
     {
         static struct ticket ticket;
@@ -570,8 +571,8 @@ static void rails_ticket(struct ticket *ticket, uint32_t ranges)
     ck_assert_uint_eq(a.downs, 0);
 }
 
-/* The keys of both make one; two of 1024 ranges do not fit 64 KiB at 2 lanes, and one is left out.
- */
+/* The keys of both rails form one; two of 1024 ranges exceed 64 KiB with 2 lanes, and one is left
+ * out. */
 START_TEST(a_ticket_of_two_rails_brings_one_key)
     {
         static struct ticket ticket;
@@ -582,7 +583,8 @@ START_TEST(a_ticket_of_two_rails_brings_one_key)
     }
 END_TEST
 
-/* One has no windows left: the ticket is for the other alone, and nobody asks it of the first. */
+/* One rail has no windows left: the ticket is only for the other one, and the first gets no
+ * requests for it. */
 START_TEST(a_rail_that_fails_is_not_in_the_key)
     {
         static struct ticket ticket;

@@ -1,5 +1,5 @@
-/* tests/unit/fabric_verbs_test.c - work requests of the verbs fabric, by a NIC of the test's: few
- * ask for a completion, and each piece is told its own end all the same. */
+/* tests/unit/fabric_verbs_test.c - work requests of the verbs fabric, on a NIC played by the test:
+ * few ask for a completion, and each piece still ends by itself. */
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
 #include "tests/support/fake_verbs.h"
@@ -13,7 +13,7 @@
 #define LENGTH (BLOCKS * BLOCK)
 #define REGION (BLOCKS / 8 * BLOCK) /* the limit: eight regions a pool */
 #define DEPTH  16u
-#define FEW    8u /* one for so many */
+#define FEW    8u /* one for this many */
 
 static struct fabric_end a, b; /* a asks, b owns */
 static struct sl_fabric_options options_a, options_b;
@@ -54,7 +54,7 @@ static void join(void)
     fake_verbs.signalled = fake_verbs.posts = fake_verbs.requests = fake_verbs.requests_met = 0;
 }
 
-/* Blocks in another order there than here. */
+/* The order of blocks on the other side. */
 static uint64_t theirs(uint32_t block)
 {
     return (uint64_t)(block * 37 % BLOCKS) * BLOCK;
@@ -85,7 +85,7 @@ static const struct end_done *done_of(uint64_t cookie)
     return end_done_of(&a, cookie);
 }
 
-/* A completion and a doorbell for each block would cost more than the block does. */
+/* A completion and a doorbell for each block would cost more than the block itself. */
 START_TEST(few_of_many_small_blocks_ask_for_a_completion)
     {
         join();
@@ -102,7 +102,7 @@ START_TEST(few_of_many_small_blocks_ask_for_a_completion)
     }
 END_TEST
 
-/* Its requests have others behind them on their lanes. */
+/* Other requests follow its own on their lanes. */
 START_TEST(a_transfer_ends_though_its_last_block_asked_for_nothing)
     {
         join();
@@ -127,8 +127,8 @@ static void codes_keep(void *context, const struct sl_fabric_done *done)
     codes_there = true;
 }
 
-/* The n-th request is refused: what was before it on its lane was done, and nobody hears that it
- * was not. What came behind it was not done, and nobody hears that it was. */
+/* The n-th request is refused: earlier ones on its lane were done and are not reported as failed.
+ * Later ones were not done, and are not reported as done. */
 START_TEST(an_error_between_completions_ends_those_before_it_well)
     {
         uint32_t right = 0;

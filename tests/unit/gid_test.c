@@ -1,4 +1,4 @@
-/* tests/unit/gid_test.c - which address of a port is chosen. */
+/* tests/unit/gid_test.c - which of a port's addresses is chosen. */
 #include "runtime/net/fabric/verbs/gid.h"
 
 #include <arpa/inet.h>
@@ -12,7 +12,7 @@ static const struct {
     } gids[6];
     int want; /* index; -1: none */
 } ports[] = {
-    /* What Soft-RoCE and ConnectX list: both versions of every address. */
+    /* The lists of Soft-RoCE and ConnectX: both versions of every address. */
     {{{"fe80::1", SL_GID_ROCE_V1},
       {"fe80::1", SL_GID_ROCE_V2},
       {"::ffff:10.0.0.1", SL_GID_ROCE_V1},

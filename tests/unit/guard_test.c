@@ -1,5 +1,5 @@
-/* tests/unit/guard_test.c - mappings of files that are cut short: zeros and a mark, for those that
- * are registered; all other faults as before. */
+/* tests/unit/guard_test.c - mappings of files that are truncated: registered ones read zeros and
+ * are marked; all other faults work as before. */
 #include "runtime/base/sl_guard.h"
 
 #include <check.h>
@@ -40,7 +40,7 @@ START_TEST(what_is_cut_reads_as_zeros_and_is_marked)
         struct sl_guard *guard = sl_guard_add(at, FILE_BYTES, true);
         ck_assert_ptr_nonnull(guard);
         ck_assert_int_eq(ftruncate(fd, CUT_BYTES), 0);
-        ck_assert_int_eq(at[CUT_BYTES - 1], 7); /* what is there is there */
+        ck_assert_int_eq(at[CUT_BYTES - 1], 7); /* bytes within the file are intact */
         ck_assert(!sl_guard_is_cut(guard));
         ck_assert_uint_eq(sl_guard_cuts(), 0);
         errno = 5;
@@ -49,7 +49,7 @@ START_TEST(what_is_cut_reads_as_zeros_and_is_marked)
         ck_assert(sl_guard_is_cut(guard));
         ck_assert_uint_eq(sl_guard_cuts(), 1);
         ck_assert_int_eq(at[CUT_BYTES - 1], 7);
-        at[FILE_BYTES - 1] = 9; /* goes nowhere, harms nobody */
+        at[FILE_BYTES - 1] = 9; /* without effect */
         ck_assert_int_eq(at[FILE_BYTES - 1], 9);
         sl_guard_remove(&guard);
         ck_assert_ptr_null(guard);
@@ -78,7 +78,7 @@ static unsigned char *shared;
 static struct sl_guard *shared_guard;
 static _Atomic uint32_t wrong, cuts_seen;
 
-/* Copies round and round, each thread its part from the end on: sevens, or the mark. */
+/* Copies in a loop, each thread its part from the end on: sevens, or the mark. */
 static void *copy_on(void *number)
 {
     unsigned char *room = malloc(FILE_BYTES / 8);
@@ -127,7 +127,7 @@ END_TEST
 
 /* ---- what is not ours ---- */
 
-/* The signal that ended a child which did it; 0: it exited. */
+/* The signal that ended a child running this; 0: it exited. */
 static int ends_by(void (*run)(void))
 {
     int status = 0;
@@ -223,7 +223,7 @@ START_TEST(a_system_call_that_meets_the_hole_is_an_error)
         ck_assert_int_eq(ftruncate(fd, 0), 0);
         ck_assert_int_eq((int)send(ends[0], at, 100, MSG_NOSIGNAL), -1);
         ck_assert_int_eq(errno, EFAULT);
-        ck_assert(!sl_guard_is_cut(guard)); /* nobody looked */
+        ck_assert(!sl_guard_is_cut(guard)); /* no access has touched it */
     }
 END_TEST
 

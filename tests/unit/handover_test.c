@@ -5,7 +5,7 @@
 #include <check.h>
 #include <stdlib.h>
 
-/* A limit of its own for each state, so that a wrong deadline is seen. */
+/* A different limit for each state, so that a wrong deadline is noticed. */
 static const uint64_t limits[SL_HANDOVER_STATES] = {101, 202, 303, 404, 505, 606, 707};
 
 static struct sl_handover handover_in(enum sl_handover_state state)
@@ -121,7 +121,7 @@ START_TEST(every_state_ends_by_its_deadline)
     }
 END_TEST
 
-/* Time gives away nothing that somebody may still write to. */
+/* A deadline releases no memory that may still be written to. */
 START_TEST(what_is_lent_keeps_it_from_being_released)
     {
         static const enum sl_handover_state ends[] = {SL_HANDOVER_CONSUMED, SL_HANDOVER_ABORTED};

@@ -1,5 +1,5 @@
-/* tests/unit/health_test.c - when a peer is asked, and what it is not asked for again; key files.
- */
+/* tests/unit/health_test.c - when a peer is queried, and for which keys it is not queried again;
+ * key files. */
 #include "actors/transporter/control/health.h"
 #include "ipc/msg/sl_curve.h"
 
@@ -21,7 +21,7 @@ static struct sl_peer_health made(void)
     return health;
 }
 
-/* What happens at each second, and what is seen right after it. */
+/* The event at each second, and the state right after it. */
 enum step { HEARD, WORKED, FAILED, ASKED, OVER, NOTHING };
 static const struct {
     const char *story;
@@ -50,7 +50,7 @@ static const struct {
      {{1, FAILED, SL_PEER_AWAY, false},
       {1, FAILED, SL_PEER_AWAY, false},
       {1, FAILED, SL_PEER_AWAY, false},
-      {2, HEARD, SL_PEER_BROKEN, false}, /* greetings alone mend nothing */
+      {2, HEARD, SL_PEER_BROKEN, false}, /* HELLO replies repair nothing */
       {3, HEARD, SL_PEER_BROKEN, true},  /* half of 4 s, and no chance */
       {3, ASKED, SL_PEER_BROKEN, false},
       {3, WORKED, SL_PEER_ALIVE, true}}},
@@ -158,7 +158,7 @@ START_TEST(what_is_missing_is_bounded)
 
         for (uint64_t i = 0; i < 10000; i++) {
             sl_missing_note(missing, i, 1, S + i);
-            ck_assert_uint_eq(sl_missing_at(missing, i, S + i), 1); /* the newest is there */
+            ck_assert_uint_eq(sl_missing_at(missing, i, S + i), 1); /* the newest entry exists */
         }
 
         for (uint64_t i = 0; i < 10000; i++) {

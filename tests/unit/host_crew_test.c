@@ -1,5 +1,5 @@
-/* tests/unit/host_crew_test.c - threads that share the tasks of a call: each task once, whatever
- * the pauses between calls, and no CPU time at rest. */
+/* tests/unit/host_crew_test.c - threads that share the tasks of a call: each task runs once,
+ * whatever the pauses between calls, and idle threads use no CPU time. */
 #include "cuda/host_crew.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_spin.h"
@@ -50,7 +50,7 @@ static void pause_us(uint64_t us)
 
 static const uint32_t thread_counts[] = {0, 1, 3}; /* 1: awake on two cores */
 
-/* Calls follow each other at once, while threads are awake still, and when they sleep. */
+/* Calls follow each other at once, while threads are still awake, and when they sleep. */
 START_TEST(every_task_of_every_call_is_done_once)
     {
         static const uint64_t pauses_us[] = {0, 0, 5, 60, 0, 250};

@@ -1,5 +1,5 @@
-/* tests/unit/http_strangers_test.c - the HTTP server among clients that connect and say nothing:
- * requests are answered all the same. */
+/* tests/unit/http_strangers_test.c - the HTTP server still answers requests while many clients
+ * connect and send nothing. */
 #include "client/tools/exporter/http.h"
 #include "client/tools/exporter/listen.h"
 #include "tests/support/flood.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define FLOODED 390u /* connections: more than there are places */
-/* Without a bound a place is kept for 10 s. */
+/* Without a bound a slot would be kept for 10 s. */
 #define ANSWERS_NS  (9 * A_SECOND)
 #define A_SECOND    SL_NS_PER_S
 #define LARGE_BYTES (16 * SL_MIB)
@@ -60,7 +60,7 @@ static void quick(void *context, struct http_answer *answer)
     answer->length_bytes = 5;
 }
 
-/* More than sockets hold: who asked for it is being answered until it reads. */
+/* Larger than the socket buffers: its reader occupies a slot until it reads. */
 static void large(void *context, struct http_answer *answer)
 {
     (void)context;
@@ -100,7 +100,7 @@ static bool http_answers(int fd, const char *want)
     ssize_t got = 0;
     while (used + 1 < sizeof answer &&
            ((got = recv(fd, answer + used, sizeof answer - 1 - used, 0)) > 0 ||
-            (got < 0 && errno == EINTR))) { /* where this process was stopped and goes on */
+            (got < 0 && errno == EINTR))) { /* when this process was stopped and continued */
         used += got > 0 ? (size_t)got : 0;
     }
     answer[used] = '\0';

@@ -1,5 +1,5 @@
-/* tests/unit/http_test.c - requests are read in one way or not at all, answered by their head, one
- * a connection, and have a time until they are whole. */
+/* tests/unit/http_test.c - requests are parsed in one way or refused, answered by their head, one a
+ * connection, and have a time limit to be complete. */
 #include "client/tools/exporter/http.h"
 #include "client/tools/exporter/http_head.h"
 #include "client/tools/exporter/listen.h"
@@ -87,7 +87,7 @@ static int said(const char *text, size_t length)
     return fd;
 }
 
-/* To the end of the connection; gives how much that was. */
+/* Reads to the end of the connection; returns the number of bytes. */
 static size_t all_read(int fd, char *out, size_t room)
 {
     char rest[4096];
@@ -122,7 +122,7 @@ static const struct {
     {Z("PUT /nowhere HTTP/1.1\r\nContent-Length: 1000000\r\nHost: x\r\n\r\n"), 404},
     {Z("DELETE /page HTTP/1.1\r\nContent-Length: 1000000\r\nHost: x\r\n\r\n"), 405},
     {Z(GET "Host: x\r\nOrigin: http://evil\r\n\r\n"), 403},
-    /* How long a body is nobody asks: none is read. */
+    /* A body's length is ignored: no body is read. */
     {Z(GET "Host: x\r\nContent-Length: 3\r\n\r\nGET"), 200},
     {Z(GET "Host: x\r\nTransfer-Encoding: chunked\r\n\r\n00A\r\n0123456789\r\n0\r\n\r\n"), 200},
     {Z(POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 405},
@@ -270,7 +270,7 @@ START_TEST(who_says_nothing_is_cut)
     }
 END_TEST
 
-/* While an answer is larger than what sockets hold and its reader waits, others are answered. */
+/* While a reader does not take an answer larger than the socket buffers, others are answered. */
 START_TEST(a_slow_reader_holds_up_nobody)
     {
         static const char request[] = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n";

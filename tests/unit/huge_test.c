@@ -1,4 +1,5 @@
-/* tests/unit/huge_test.c - whether shared memory can have huge pages, from what the system says. */
+/* tests/unit/huge_test.c - whether shared memory can have huge pages, according to the system's
+ * files. */
 #include "ipc/shm/sl_huge.h"
 
 #include <check.h>

@@ -1,4 +1,5 @@
-/* tests/unit/index_changes_test.c - a reader that compares tells what appears and what vanishes. */
+/* tests/unit/index_changes_test.c - a reader that compares the index with its last state reports
+ * keys that appear and vanish. */
 #include "ipc/shm/index_internal.h"
 #include "ipc/shm/sl_index_changes.h"
 #include "tests/unit/index_support.h"
@@ -13,7 +14,7 @@
 #define INDEX_BYTES (4 * SL_MIB)
 #define TOLD_MAX    4096u
 
-/* What a listener believes: ids that were told as there last. */
+/* A listener's view: the ids that were last reported as present. */
 struct listener {
     uint64_t ids[TOLD_MAX];
     uint32_t count, appeared, vanished;
@@ -55,7 +56,8 @@ static bool believes(const struct listener *listener, const char *key)
     return false;
 }
 
-/* Each test is run by a reader that looks at all of the table, and by one that believes counts. */
+/* Each test runs with a reader that walks the whole table, and with one that relies on the
+ * counts. */
 static bool counted;
 
 static const char *counts_of(const struct bed *bed)
@@ -130,7 +132,7 @@ START_TEST(a_value_that_moves_to_disk_is_no_change)
     }
 END_TEST
 
-/* What a listener that is told of tiers heard last, and how often. */
+/* The latest report to a listener for tiers, and the number of reports. */
 struct tier_listener {
     struct sl_index_change last;
     char key[64];
@@ -308,8 +310,9 @@ START_TEST(an_index_made_anew_is_dead)
     }
 END_TEST
 
-/* A key whose old slot is another's now lies elsewhere; the walk stops at the other, which is
- * refused, and the key goes before the walk gets to where it lay: it must be told as gone. */
+/* A key has moved because its old slot is in use by another. The walk stops at the other key, which
+ * the listener refuses, and the first key is removed before the walk reaches its old slot: its
+ * removal must be reported. */
 #define MOVE_ROUNDS 40u
 #define MOVE_OTHERS 20u
 START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
@@ -347,11 +350,11 @@ START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
     }
 END_TEST
 
-/* Remembers of one key where it was told to be. */
+/* Remembers the tiers reported for one key. */
 struct place_listener {
     uint64_t id;
     bool there, memory, disk;
-    bool refuses; /* what is told of other keys, so that the walk stops there */
+    bool refuses; /* reports about other keys, so that the walk stops there */
 };
 
 static bool place_listen(void *context, const struct sl_index_change *change)
@@ -403,7 +406,7 @@ START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
     }
 END_TEST
 
-/* It is remembered where it is now, and goes before the walk, which was refused, comes by there. */
+/* The key is remembered at its new slot, and is removed before the refused walk gets there. */
 START_TEST(a_key_that_came_in_another_slot_and_went_is_told_as_gone)
     {
         counted = _i == 1;
@@ -494,8 +497,8 @@ static void index_reopen(struct bed *bed)
     sl_index_recover(bed->index, NULL, NULL);
 }
 
-/* Keys come and go between the steps of a walk whose listener refuses at times; when it is over,
- * the listener believes exactly what is there. */
+/* Keys are added and removed between the steps of a walk whose listener sometimes refuses; at the
+ * end the listener's view is exact. */
 #define MODEL_KEYS  600u
 #define MODEL_STEPS 20000u
 START_TEST(a_listener_believes_what_is_there_after_any_order)
@@ -538,7 +541,7 @@ START_TEST(a_listener_believes_what_is_there_after_any_order)
     }
 END_TEST
 
-/* Steps of a bucket that a walk takes. */
+/* Number of bucket steps that a walk takes. */
 static uint32_t walk_steps(struct sl_index_changes *changes, struct listener *listener)
 {
     uint32_t steps = 1;
@@ -576,8 +579,7 @@ START_TEST(what_did_not_change_is_left_out)
     }
 END_TEST
 
-/* A registrar from before there were counts goes on with what it finds, and leaves them as they
- * are. */
+/* A registrar from before counts existed uses the index and does not update them. */
 START_TEST(what_is_changed_without_counts_is_told)
     {
         enum { KEYS = 20 };
@@ -610,7 +612,7 @@ START_TEST(what_is_changed_without_counts_is_told)
     }
 END_TEST
 
-/* It counts from the end of its recovery on; what that changed it did not. */
+/* It counts from the end of its recovery on; changes by the recovery are not counted. */
 START_TEST(what_a_recovery_changes_is_told)
     {
         struct bed bed = bed_make(32 * SL_MIB, MANY_BUCKETS * 5);
@@ -641,7 +643,7 @@ START_TEST(what_a_recovery_changes_is_told)
     }
 END_TEST
 
-/* Another process writes all the while: when it rests, what was told is what is there. */
+/* Another process writes all the time: when it pauses, the reports match the index. */
 #define BUSY_KEYS   4000u
 #define BUSY_OPS    400000u
 #define BUSY_ROUNDS 5u
@@ -727,7 +729,7 @@ START_TEST(what_another_process_changes_meanwhile_is_told)
     }
 END_TEST
 
-/* Counts that are not there, or another index's, are none, and are found when they come. */
+/* Counts that are missing, or belong to another index, are ignored, and used once they exist. */
 START_TEST(counts_that_are_missing_cost_a_whole_look)
     {
         struct bed bed = bed_make(INDEX_BYTES, 1000);
@@ -766,7 +768,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
             walk(changes, &listener);
         }
         ck_assert_uint_eq(walk_steps(changes, &listener), regions);
-        ck_assert_int_eq(truncate(path, SL_PAGE_BYTES), 0); /* somebody cut them short */
+        ck_assert_int_eq(truncate(path, SL_PAGE_BYTES), 0); /* they are truncated */
         bed_insert(&bed, "three", 3);
         walk(changes, &listener);
         walk(changes, &listener);

@@ -1,10 +1,9 @@
 /* tests/unit/index_crash_test.c - the registrar dies after the n-th store, for every n, and
- * recovery is cut off too.
+ * recovery is interrupted as well.
  *
- * A child runs a fixed scenario and exits at a kill point. The state that recovery makes of what it
- * left must be that of the scenario before or after the operation it died in, never a third one;
- * readers find meanwhile what both states have. Built with the index's own sources and
- * SL_INDEX_KILL_POINTS. */
+ * A child runs a fixed scenario and exits at a kill point. Recovery must lead to the state before
+ * or after the operation in which the child died, never to a third one. Meanwhile readers find
+ * everything that both states have. Built with the index's own sources and SL_INDEX_KILL_POINTS. */
 #include "ipc/shm/index_internal.h"
 #include "tests/unit/index_support.h"
 
@@ -267,7 +266,7 @@ static void dump_sorted(struct dump *dump)
     }
 }
 
-/* What readers see: one line a key. */
+/* The view of readers: one line a key. */
 static void view_lines(const struct sl_index_view *view, char lines[SL_COUNT(keys)][128])
 {
     for (size_t i = 0; i < SL_COUNT(keys); i++) {
@@ -280,7 +279,7 @@ static void view_lines(const struct sl_index_view *view, char lines[SL_COUNT(key
     }
 }
 
-/* Every visible object once in the scan, with the entry that a look-up finds. */
+/* Checks that every visible object is once in the scan, with the entry that a look-up finds. */
 static void check_scan(const struct sl_index_view *view)
 {
     uint64_t cursor = 0;
@@ -359,8 +358,8 @@ static void dump_index(struct stage *stage, struct dump *dump)
 
 /* ---- runs ---- */
 
-/* A child opens the bed and runs the first count operations; dies at its step-th store, 0: never.
- * Gives whether it was killed. */
+/* A child opens the bed and runs the first `count` operations; dies at its step-th store, 0: never.
+ * Returns whether it was killed. */
 static bool run_child(struct stage *stage, int count, long step)
 {
     atomic_store(&progress->done, 0);
@@ -384,7 +383,7 @@ static bool run_child(struct stage *stage, int count, long step)
     return WEXITSTATUS(status) == KILLED_STATUS;
 }
 
-/* Recovery in a child that dies at its step-th store. */
+/* Runs recovery in a child that dies at its step-th store. */
 static bool recover_in_child(struct stage *stage, long step)
 {
     atomic_store(&progress->steps, 0);
@@ -416,7 +415,7 @@ static void stage_remove(struct stage *stage)
     shm_dir_remove(stage->bed.dir);
 }
 
-/* The recovered index must still work: new keys, and all space comes back. */
+/* The recovered index must still work: it takes new keys, and all space can be freed. */
 static void check_usable(struct stage *stage)
 {
     sl_ref refs[12];
@@ -455,8 +454,8 @@ static void learn_expected(void)
     }
 }
 
-/* Readers of what a dead registrar left, before anybody repairs it; or may have repaired it: then a
- * block is there that lacks nothing but its last store. */
+/* Checks readers of a dead registrar's index before any repair. With `repaired`, it may have been
+ * repaired: then a block may be present that lacked only its last store. */
 static void check_readers(struct stage *stage, int done, bool repaired)
 {
     char lines[SL_COUNT(keys)][128];
@@ -633,7 +632,7 @@ static void load_count(void)
     loads++;
 }
 
-/* How many objects it finds, in so many loads of shared words. */
+/* The number of objects it finds; the loads of shared words are counted in `loads`. */
 static uint32_t walk_counted(const struct sl_index_view *view)
 {
     char key[SL_KEY_BYTES_MAX + 1];
@@ -649,8 +648,8 @@ static uint32_t walk_counted(const struct sl_index_view *view)
     return found;
 }
 
-/* In a table for many keys: none was ever there, few are, many were and are gone, the index was
- * opened again. */
+/* In a table for many keys: no key ever existed, a few exist, many existed and were removed, the
+ * index was opened again. */
 START_TEST(a_walk_costs_what_is_there)
     {
         enum { FEW = 3, MANY = 2000 };

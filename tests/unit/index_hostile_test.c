@@ -1,4 +1,4 @@
-/* tests/unit/index_hostile_test.c - an index that somebody else wrote to is repaired or refused. */
+/* tests/unit/index_hostile_test.c - a damaged index is repaired or refused. */
 #include "tests/unit/index_support.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@ static void header_word_set(const struct bed *bed, uint32_t word, uint64_t value
     close(fd);
 }
 
-/* What lies beyond the count of populated slabs is taken for fresh memory only where it is. */
+/* Memory after the count of populated slabs counts as new only if it is. */
 START_TEST(index_that_lost_its_slab_count_takes_new_records)
     {
         struct bed bed = bed_make(INDEX_BYTES, 100);

@@ -1,11 +1,11 @@
-/* tests/unit/index_interleave_test.c - a reader of the index, and the registrar's stores between
+/* tests/unit/index_interleave_test.c - a reader of the index, with the registrar's stores between
  * any two of its loads.
  *
- * The registrar's operations are run once and every store is learnt from the kill point behind it.
- * Then the reader runs again and again: before one of its loads the first stores happen, before a
- * later one all the rest, for every choice of the two loads and of the number of stores. What is
- * there all the while must be found each time, as it was at one moment. (Stores happen in order
- * here; tests/models has those that do not.) */
+ * The registrar's operations run once, and every store is recorded at the kill point after it. Then
+ * the reader runs repeatedly: before one of its loads the first stores happen, before a later one
+ * all the rest, for every choice of the two loads and of the number of stores. Keys that exist
+ * throughout must be found each time, in a state that existed at one moment. (Stores happen in
+ * order here; tests/models covers reordered ones.) */
 #include "ipc/shm/index_internal.h"
 #include "ipc/shm/sl_index_changes.h"
 #include "tests/unit/index_support.h"
@@ -100,7 +100,7 @@ static void load_point(void)
     }
 }
 
-/* Runs look() with every interleaving; it gives false for what must not be. */
+/* Runs look() with every interleaving; it returns false for a result that must not be. */
 static void interleave(struct bed *bed, bool (*look)(struct bed *bed), const char *what)
 {
     long runs = 0;
@@ -177,7 +177,7 @@ static bool a_is_scanned_once(struct bed *bed)
     struct sl_entry entry;
     char key[SL_KEY_BYTES_MAX + 1];
     while (sl_index_scan(bed->view, &cursor, &entry, key)) {
-        if (strcmp(key, NEIGHBOUR) != 0) { /* which comes and goes */
+        if (strcmp(key, NEIGHBOUR) != 0) { /* which is added and removed */
             count += strcmp(key, "a") == 0 && entry_is_whole(&entry) ? 1 : 100;
         }
     }
@@ -190,7 +190,8 @@ static struct sl_extent extent_of(uint64_t number)
         .generation = 1000 + number, .offset_bytes = number * 4096, .length_bytes = 4000 + number};
 }
 
-/* Twice to another extent: the second fresh record takes the memory of the first old one. */
+/* Moves it twice to another extent: the second new record reuses the memory of the first old
+ * one. */
 static void move_twice(struct bed *bed)
 {
     for (uint64_t number = 2; number <= 3; number++) {
@@ -203,7 +204,7 @@ static void move_twice(struct bed *bed)
     }
 }
 
-/* To disk, out of memory, and back. */
+/* To disk, out of memory, and back into memory. */
 static void through_disk(struct bed *bed)
 {
     struct sl_disk_place disk = {.segment = 9, .valid = 1};
@@ -219,7 +220,8 @@ static void through_disk(struct bed *bed)
     must(sl_index_switch(bed->index, ref_a, &back, NULL, &ref_a) == SL_OK);
 }
 
-/* Neighbours come and go, and their slab with them: its memory takes records of another class. */
+/* Adds and removes neighbours, and their slab with them: its memory is reused for records of
+ * another class. */
 static void neighbours(struct bed *bed)
 {
     struct sl_extent extent = extent_of(2);
@@ -280,7 +282,7 @@ static void drop_block(struct bed *bed)
     bed_insert(bed, "other", 9); /* takes the memory of a part or of the group */
 }
 
-/* Part 0 first: once it was seen, part 1 is there too, until the block is dropped. */
+/* Reads part 0 first: once it was seen, part 1 is visible as well, until the block is dropped. */
 static bool parts_become_visible_together(struct bed *bed)
 {
     sl_err one = sl_index_find(bed->view, "block/0", 7, NULL);
@@ -377,8 +379,8 @@ static void back_walk(struct sl_index_changes *changes, bool *there)
                      SL_INDEX_WALK_END);
 }
 
-/* It went, and comes back into its slot before any load of the walk that finds it gone; then it
- * goes for good. */
+/* The key is removed, and returns to its slot before any load of the walk that finds it missing;
+ * then it is removed permanently. */
 START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
     {
         struct bed bed = bed_make(SL_MIB, 8);
@@ -410,7 +412,7 @@ START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
     }
 END_TEST
 
-/* Few buckets, so that keys come back into slots where they were told before, at any moment of a
+/* Few buckets, so that keys return to slots where they were reported before, at any moment of a
  * walk. */
 #define MOVING_KEYS   12u
 #define MOVING_ROUNDS 60000u

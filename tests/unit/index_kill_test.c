@@ -1,11 +1,11 @@
-/* tests/unit/index_kill_test.c - the sole writer of index and allocator is killed (SIGKILL)
- * wherever it happens to be, thousands of times.
+/* tests/unit/index_kill_test.c - the only writer of index and allocator is killed (SIGKILL) at
+ * arbitrary moments, thousands of times.
  *
  * A child opens arena and index, recovers, and puts, spills, promotes and removes objects and
- * blocks at random. It writes what it is about to do, and that it is done, into a page that
- * outlives it. After each kill the parent reads first what the dead one left, as any reader would,
- * then recovers, and finds for each key the state before or after: with the right bytes, no extent
- * claimed twice, and no space lost. */
+ * blocks at random. It records what it is about to do, and that it is done, in a page that outlives
+ * it. After each kill the parent first reads the index as any reader would, then recovers, and
+ * finds each key in the state before or after: with the right bytes, no extent claimed twice, and
+ * no space lost. */
 #include "ipc/shm/sl_index_changes.h"
 #include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
@@ -27,7 +27,7 @@
 #define WAIT_S       30 /* for a child to get that far */
 #define DELAY_NS_MAX 60000
 
-/* What a unit is: an object, or a block of two parts. number 0: it is not there. */
+/* A unit is an object, or a block of two parts. number 0: it does not exist. */
 struct state {
     uint64_t number;
     bool memory, disk;
@@ -176,7 +176,7 @@ static void unit_remove(struct writer *writer, int unit)
     }
 }
 
-/* A place on disk, the memory given up, or both at once. */
+/* Gives a part a place on disk, gives up its memory, or both at once. */
 static void part_spill(struct writer *writer, sl_ref *ref, bool memory, bool disk)
 {
     struct sl_disk_place place = {.segment = 3, .offset_bytes = 4096, .valid = 1};
@@ -242,7 +242,7 @@ static void unit_change(struct writer *writer, int unit, struct state from, stru
     }
 }
 
-/* Which unit and part a key names. */
+/* Finds the unit and part that a key names. */
 static bool unit_of(const struct sl_entry *entry, int *unit, uint32_t *part)
 {
     char key[128];
@@ -262,7 +262,7 @@ static bool unit_of(const struct sl_entry *entry, int *unit, uint32_t *part)
     return false;
 }
 
-/* Claims of the dead end; the rest is claimed from the allocator. */
+/* Claims of the dead writer end; all others are claimed from the allocator. */
 static void writer_adopt(void *context, const struct sl_entry *entry)
 {
     struct writer *writer = context;
@@ -360,7 +360,8 @@ static struct state part_seen(const struct bed *bed, int unit, uint32_t part)
     return (struct state){entry.digest.low, entry.extent.generation != 0, entry.disk.valid != 0};
 }
 
-/* Every unit is as it was before or after what the dead one was doing; gives which. */
+/* Checks that every unit is as before or after the dead writer's operation; returns the state
+ * found. */
 static struct state unit_seen(const struct bed *bed, const struct history *history, int unit)
 {
     bool busy = atomic_load(&history->busy) == unit + 1;
@@ -381,7 +382,7 @@ static struct state unit_seen(const struct bed *bed, const struct history *histo
     return seen;
 }
 
-/* What a reader finds before anyone repairs it. */
+/* The view of a reader before any repair. */
 static void check_as_left(const struct writer *writer)
 {
     struct bed bed = writer->bed;
@@ -397,7 +398,7 @@ static void check_as_left(const struct writer *writer)
     sl_arena_close(&bed.arena);
 }
 
-/* A part's state, made the same for all parts of a block that died half way. */
+/* Gives all parts of a block that was left halfway the same state. */
 static void unit_settle(struct writer *writer, int unit, struct state to)
 {
     for (uint32_t i = 0; i < part_count(unit) && to.number != 0; i++) {
@@ -439,7 +440,7 @@ static void nap(uint64_t ns)
     (void)nanosleep(&time, NULL);
 }
 
-/* Waits until the child has come so far, a little longer, and kills it. */
+/* Waits until the child has come that far, a little longer, and kills it. */
 static void child_kill(struct writer *writer, pid_t child)
 {
     struct history *history = writer->history;
@@ -504,7 +505,7 @@ static void follower_walk(struct follower *follower)
     }
 }
 
-/* While nobody writes: what it was told is what is there. */
+/* While there is no writer: the reports match the index. */
 static void follower_check(struct follower *follower, const struct history *history)
 {
     follower_walk(follower);

@@ -1,4 +1,4 @@
-/* tests/unit/index_leases_test.c - leases: who looks and who takes away, restarts, damage. */
+/* tests/unit/index_leases_test.c - leases: readers and evictions, restarts, damage. */
 #include "ipc/shm/index_internal.h"
 #include "tests/unit/index_support.h"
 
@@ -54,7 +54,7 @@ static void leases_remove(struct lease_bed *at)
     bed_remove(&at->bed);
 }
 
-/* Gives until when; 0: not found, or not leased. */
+/* Returns the end of the lease; 0: not found, or not leased. */
 static uint64_t look(const struct lease_bed *at, const char *key, uint64_t now_ns)
 {
     struct sl_key text = {key, (uint32_t)strlen(key)};
@@ -305,7 +305,7 @@ START_TEST(a_restart_keeps_leases_and_opens_what_was_closed)
         ck_assert_uint_eq(atomic_load(lease_of_bundle(&at.bed.index->leases, 78)), 0);
         leases_restart(&at, 100 * TTL);
         (void)look(&at, "leased", NOW);
-        leases_restart(&at, TTL); /* a time that is much shorter counts for what is leased, too */
+        leases_restart(&at, TTL); /* a much shorter time applies to existing leases as well */
         ck_assert_int_eq(bed_find(&at.bed, "leased", &entry), SL_OK);
         ck_assert(near(sl_index_lease_end(at.bed.index, entry.ref, NOW), NOW + TTL));
         leases_remove(&at);
@@ -463,7 +463,7 @@ static sl_ref block_insert(struct lease_bed *at, const char *key, uint64_t numbe
     return group;
 }
 
-/* Gives until when; 0: not held. */
+/* Returns the end of the hold; 0: not held. */
 static uint64_t hold(const struct lease_bed *at, const char *key, uint64_t hold_ns, sl_err want)
 {
     const struct sl_key text = {key, (uint32_t)strlen(key)};
@@ -510,7 +510,8 @@ START_TEST(blocks_are_held_as_long_as_the_node_allows)
     }
 END_TEST
 
-/* Closed for good, as by a registrar that was stopped there: a look-up without a hold sees it. */
+/* Closed permanently, as by a registrar that was stopped there: a look-up without a hold finds
+ * it. */
 START_TEST(a_block_that_is_being_evicted_is_not_held)
     {
         struct lease_bed at = leases_make(TTL);

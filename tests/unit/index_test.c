@@ -623,8 +623,8 @@ START_TEST(a_reference_gives_its_object_while_the_generation_stands)
     }
 END_TEST
 
-/* The text of a key is made to look like a record of a key that is there, and references point into
- * it, and everywhere else. */
+/* The text of a key is made to look like an existing key's record, and references point into it,
+ * and everywhere else. */
 START_TEST(references_of_any_number_give_nothing_but_what_is_there)
     {
         struct bed bed = bed_make(INDEX_BYTES, 100);
@@ -687,7 +687,7 @@ START_TEST(batch_answers_as_single_look_ups_do)
     }
 END_TEST
 
-/* Inserts until there is no space; gives how many. */
+/* Inserts until there is no space; returns the number of keys. */
 static uint32_t fill_with_keys(struct bed *bed, const char *format, sl_ref *refs, uint32_t max)
 {
     char key[512];
@@ -705,8 +705,8 @@ static uint32_t fill_with_keys(struct bed *bed, const char *format, sl_ref *refs
     return count;
 }
 
-/* What walks in slices must not look at all of an index in one step, when nearly all has left it.
- */
+/* A sliced walk must not scan a whole index in one step when nearly all records have been
+ * removed. */
 START_TEST(a_walk_gives_each_record_once_and_stops_where_a_slab_ends)
     {
         struct bed bed = bed_make(512 * SL_KIB, 5000);
@@ -789,7 +789,7 @@ static void pace_give(void *context, const struct sl_entry *entry)
     pace->given_since_max = SL_MAX(pace->given_since_max, ++pace->given_since);
 }
 
-/* Of a large index its caller has to show that it lives. */
+/* For a large index, the caller has to send heartbeats in between. */
 START_TEST(recovery_tells_its_caller_that_it_goes_on_in_each_pass)
     {
         enum { KEYS = 5000, SLAB_UNITS = 1024 };
@@ -826,7 +826,7 @@ START_TEST(full_table_is_no_space_but_for_what_was_reserved)
         struct sl_entry other = entry_of("other", 501);
         sl_ref ref = 0;
         ck_assert_int_eq(sl_index_claim(bed.index, &other, &ref, NULL), SL_ERR_NO_SPACE);
-        for (uint32_t i = 0; i < count; i++) { /* over-full buckets lose nobody */
+        for (uint32_t i = 0; i < count; i++) { /* over-full buckets lose no key */
             char key[16];
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(bed_find(&bed, key, NULL), SL_OK);
@@ -907,7 +907,7 @@ START_TEST(who_takes_memory_for_a_large_table_is_told_that_it_goes_on)
         struct sl_index_options options = {.shm_dir = bed.dir,
                                            .index_bytes_max = 512 * SL_MIB,
                                            .key_count =
-                                               6000000, /* 70 MiB, and as much for leases */
+                                               6000000, /* 70 MiB, and the same for leases */
                                            .arena = bed.arena,
                                            .leases = {.object_ns = SL_NS_PER_S},
                                            .goes_on = {one_more, &told_count}};
@@ -1204,8 +1204,8 @@ static _Atomic uint64_t *stress_at(struct sl_arena *arena, const struct sl_exten
     return sl_arena_at(arena, extent->offset_bytes, extent->length_bytes);
 }
 
-/* An extent with fresh bytes, which readers may still be looking at: relaxed stores after a release
- * fence, so that a reader that sees one of them also sees the old record gone. */
+/* Fills an extent with new bytes that readers may still be reading: relaxed stores after a release
+ * fence, so that a reader that sees one of them also sees that the old record was removed. */
 static struct sl_extent stress_fill(struct stress *stress, uint32_t key, uint64_t generation,
                                     uint64_t length_bytes)
 {
@@ -1279,8 +1279,8 @@ static void stress_put(struct stress *stress, sl_ref *ref, uint32_t number, uint
     must(sl_index_commit(stress->bed.index, *ref, fresh.digest) == SL_OK);
 }
 
-/* One change of one key: put, remove, or move to another extent. The old extent is reused at once:
- * readers that copy must notice. */
+/* Changes one key: put, remove, or move to another extent. The old extent is reused at once:
+ * readers that copy must notice that. */
 static void stress_change(struct stress *stress, sl_ref *ref, uint32_t number, uint64_t *random)
 {
     struct sl_entry old;
@@ -1307,7 +1307,7 @@ START_TEST(readers_see_right_bytes_and_no_false_miss_under_churn)
         struct stress *stress = calloc(1, sizeof(*stress));
         sl_ref refs[STRESS_KEYS] = {0};
         pthread_t readers[STRESS_READERS];
-        /* little room in table and arena: probes overflow, memory comes back at once */
+        /* a small table and arena: probes overflow, memory is reused at once */
         stress->bed = bed_make(SL_MIB, 100);
         struct sl_alloc_options options = {.data_bytes = SL_MIB, .chunk_bytes = SL_MIB};
         ck_assert_int_eq(sl_arena_populate_below(stress->bed.arena, UINT64_MAX, NULL), SL_OK);

@@ -18,7 +18,7 @@ static void fill(unsigned char *at, size_t length, uint64_t seed)
     }
 }
 
-/* As the four threads of a chunk do it. */
+/* Computes it as the four threads of a chunk do. */
 static uint64_t chunk_hash(const unsigned char *at, uint32_t length)
 {
     struct sl_hash_chunk chunk = {.at = at, .length_bytes = length};
@@ -137,7 +137,7 @@ static const struct {
     {{100000, 33333, 16387}, 0, 0, 1},
 };
 
-/* Chunks cross layers, pieces are runs; the digest is that of the value in one run. */
+/* Chunks cross layers, pieces are runs; the digest is that of the contiguous value. */
 START_TEST(blocks_are_digested_wherever_their_bytes_lie)
     {
         uint64_t run = scattered[_i].fragment_bytes, step = run + scattered[_i].fragment_gap;

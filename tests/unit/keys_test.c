@@ -476,7 +476,7 @@ START_TEST(encodings_are_byte_exact)
     }
 END_TEST
 
-/* Empty chains: the hash of the seed shows as what the first block's parent may be replaced by. */
+/* The seed's hash is the parent of block 0: naming it as the parent gives the same keys. */
 static const struct {
     const char *format, *seed, *none;
 } seeds[] = {

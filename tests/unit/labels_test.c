@@ -1,4 +1,4 @@
-/* tests/unit/labels_test.c - what is counted by name adds up, whoever takes a name first, and
+/* tests/unit/labels_test.c - counters by name add up, whichever process registers a name first, and
  * however many names there are. */
 #include "ipc/shm/sl_labels.h"
 #include "tests/unit/shm_support.h"
@@ -122,7 +122,7 @@ START_TEST(many_of_a_kind_leave_room_for_those_of_the_other)
     }
 END_TEST
 
-/* A place is kept, in whatever segment; one that is no place of it any more is not believed. */
+/* A remembered row is reused across shm files; a row that is no longer the label's is not. */
 START_TEST(a_row_is_found_where_it_was_found_before)
     {
         struct sl_labels *labels = opened();

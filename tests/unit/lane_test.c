@@ -1,5 +1,6 @@
-/* tests/unit/lane_test.c - lanes: how one comes about and who is refused, what goes over it, how it
- * ends, and that nothing is doubled or overtaken when one follows another. */
+/* tests/unit/lane_test.c - lanes: how one is set up and which requests are refused, which frames
+ * use it, how it ends, and that no frame is duplicated or overtaken when one lane follows
+ * another. */
 #include "ipc/msg/mailbox_internal.h"
 #include "tests/support/mailbox_wait.h"
 
@@ -70,7 +71,7 @@ static uint32_t open_fds(void)
     return count;
 }
 
-/* This process may open so many more. */
+/* Limits this process to `count` more descriptors. */
 static void descriptors_leave(uint32_t count)
 {
     const struct rlimit few = {.rlim_cur = 256, .rlim_max = 256};
@@ -102,7 +103,7 @@ static struct sl_mailbox_stats stats_of(const struct sl_mailbox *mailbox)
     return stats;
 }
 
-/* Lets both sides do what is due. Frames that come to a are counted, not kept. */
+/* Runs both sides. Frames for a are counted, not kept. */
 static void turn(struct sl_mailbox *a, struct sl_mailbox *b)
 {
     const char *from;
@@ -123,7 +124,7 @@ static void turn(struct sl_mailbox *a, struct sl_mailbox *b)
         turn((a), (b));                                                                  \
     }
 
-/* Makes client's lane to the actor "echo" stand. */
+/* Attaches client's lane to the actor "echo". */
 static void attach_to(struct sl_mailbox *client, struct sl_mailbox *actor, const char *name)
 {
     (void)mailbox_connect(client, name, 0); /* offers */
@@ -147,7 +148,7 @@ static const char *received(struct sl_mailbox *mailbox, const char **from, size_
     return frame;
 }
 
-/* ------------------------------------------------ what goes where
+/* ------------------------------------------------ which frames use which path
  * ------------------------------------------------ */
 
 START_TEST(frames_go_over_the_ring_both_ways)

@@ -336,7 +336,7 @@ class ObjectApi(unittest.TestCase):
             self.assertEqual(self.node.ctl("bench", "engine", *words).returncode, 2, words)
         too_large = self.node.ctl("bench", "engine", "--blocks", "64")
         self.assertEqual(too_large.returncode, 2)
-        self.assertIn(b"no room for two", too_large.stderr)
+        self.assertIn(b"cannot hold two", too_large.stderr)
 
     def test_replay_of_a_small_workload_is_whole(self):
         trace = self.node.directory + "/trace.jsonl"

@@ -159,7 +159,7 @@ class Blocks(unittest.TestCase):
         engine = Engine([[False] * 9, [False] * 9, [False] * 9])
         report = played(engine, self.requests)
         self.assertEqual((report["requests"], report["requests_skipped"], report["errors"]), (4, 2, 2))
-        self.assertEqual(report["errors_by_kind"], [{"op": "load", "code": "4", "count": 2, "text": "no device blocks: those of 2 ops are not fenced"}])
+        self.assertEqual(report["errors_by_kind"], [{"op": "load", "code": "4", "count": 2, "text": "no free device blocks: 2 ops are not fenced"}])
         self.assertTrue(all(op.released for op in engine.ops))
 
     def test_what_was_acknowledged_and_is_missing_is_lost(self):

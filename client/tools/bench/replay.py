@@ -103,7 +103,7 @@ def requests_read(asked):
         code = library.LIMIT if error.too_much else library.INVALID
         raise Failure(code, f"{asked.trace}:{error}") from None
     if len(requests) <= asked.first:
-        raise Wrong(f"'{asked.trace}' has only {len(requests)} requests, --first is {asked.first}")
+        raise Wrong(f"'{asked.trace}' has {len(requests)} requests, but --first is {asked.first}")
     asked.longest = longest = max(len(request.ids) for request in requests)
     # Twice the longest request by default: an op that is not fenced may still use the blocks of one request.
     asked.device_blocks = asked.device_blocks or 2 * longest

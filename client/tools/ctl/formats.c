@@ -119,7 +119,7 @@ static sl_err files_give(const struct ctl *ctl, json_t *found, bool *readable, s
     SL_AUTO(closedir) DIR *all = opendir(ctl->paths.shm_dir);
     if (all == NULL) {
         return errno == ENOENT ? SL_OK
-                               : sl_fail_os(why, errno, "read directory '%s'", ctl->paths.shm_dir);
+                               : sl_fail_os(why, errno, "look into '%s'", ctl->paths.shm_dir);
     }
     for (const struct dirent *entry; (entry = readdir(all)) != NULL;) {
         if (entry->d_name[0] != '.') {

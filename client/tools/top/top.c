@@ -166,7 +166,7 @@ const struct ctl_command ctl_top = {
             "Keys: 1 to 6 or Tab for the views, p pause, s sort, r reverse, / filter, g models or prefixes, + and - interval, h help,\n"
             "q quit. Reads only shared memory; only the view of peers sends requests, to the transporter.\n"
             "\n"
-            "In the view of engines a row stands for all engines with the same model identity (model, layout and all else that\n"
+            "In the view of engines a row represents all engines with the same model identity (model, layout and all else that\n"
             "determines the meaning of bytes); there are no figures for single engines. To see one model, prefix, engine, disk, peer\n"
             "or actor, filter by its name.\n"
             "\n"

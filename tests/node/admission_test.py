@@ -1,4 +1,4 @@
-"""What goes to disk and what does not, and what the disk may be written: with processes that are killed."""
+"""Tests which values are written to disk, and how much may be written, while processes are killed."""
 
 import hashlib
 import itertools
@@ -43,12 +43,12 @@ class Admission(unittest.TestCase):
             self.assertEqual(got, value(name), f"{name}\n{node.logs()}")
 
     def on_disk(self, node, names):
-        """How many of them."""
+        """Number of these values that are on disk."""
         with Values(node) as client:
             return sum("disk" in client.places(name) for name in names)
 
     def kill_all(self, node):
-        """As when the machine's memory is gone: nothing is drained."""
+        """Kills all processes, as when the machine loses its memory: nothing is drained."""
         wait_until(lambda: all(row[0] for row in node.processes().values()), 10, "the supervisor has written who runs")
         for pid in [node.supervisor_pid(), *(row[0] for row in node.processes().values())]:
             try:
@@ -56,7 +56,7 @@ class Admission(unittest.TestCase):
             except ProcessLookupError:
                 pass
         wait_until(lambda: not any(lives(row[0]) for row in node.processes().values()), 10, "all are dead")
-        node.supervisor("stop", check=False)  # what it left
+        node.supervisor("stop", check=False)  # removes its leftovers
         shutil.rmtree(node.shm, ignore_errors=True)
 
     def test_what_came_once_is_not_written_until_a_flush_asks_for_it(self):
@@ -113,7 +113,7 @@ class Admission(unittest.TestCase):
                     node.stop()
                     node.start()
                 now = disk_of(node)["tierers"][0]["write_budget"]
-                # a minute fills 46 KiB; what a page says ahead of need may be lost with each kill
+                # a minute fills 46 KiB; bytes that a page reported as written in advance may be lost with each kill
                 self.assertLess(now["left_bytes"], before["left_bytes"] + (1 << 20), how)
                 self.assertGreater(now["left_bytes"], before["left_bytes"] - (3 << 20), how)
                 self.assertGreaterEqual(now["written_in_all_bytes"], before["written_in_all_bytes"] - (1 << 20), how)
@@ -123,9 +123,9 @@ class Admission(unittest.TestCase):
         with Node(ranks=1, memory="64MiB", disk="256MiB", settings=("--disk-write-budget", "16MiB")) as node:
             names = [f"v{i}" for i in range(120)]  # 30 MiB
             self.put(node, *names)
-            wait_until(lambda: counters(node, "registrar")["write_behind_pending_count"] == 0, 10, "all that goes is written")
+            wait_until(lambda: counters(node, "registrar")["write_behind_pending_count"] == 0, 10, "all admitted values are written")
             self.assertGreater(counters(node, "registrar")["over_budget_count"], 20)
-            # tokens are spent by shares that get smaller, so all of them are never gone
+            # shares of tokens get smaller as they are spent, so some are always left
             self.assertLess(counters(node, "tierer.0")["written_all_bytes"], 17 << 20)
 
             node.ctl("flush", "--timeout", "30s")
@@ -146,7 +146,7 @@ class Trace(unittest.TestCase):
         return part.name
 
     def hits(self, memory_blocks, disk_blocks, disturb):
-        """Share of references that hit, in points, replaying a part of the trace."""
+        """Share of references that hit, in percent, in a replay of a part of the trace."""
         unit = 2 * 4096
         with tempfile.TemporaryDirectory() as directory, Node(
                 ranks=2, memory=str(memory_blocks * unit),
@@ -170,7 +170,7 @@ class Trace(unittest.TestCase):
             return 100 * report["hits"] / report["block_references"]
 
     def model(self, trace, *options):
-        """Hits in points of the registrar's own order of eviction, without a node: no chance but the options in it."""
+        """Hits in percent of the registrar's own eviction order, without a node: deterministic, except for its options."""
         with subprocess.Popen([POLICY_MODEL, "--trace", trace, "--blocks", "2000,5000,15000", "--json", *options],
                               stdout=subprocess.PIPE) as run:
             rows = json.load(run.stdout)
@@ -191,7 +191,7 @@ class Trace(unittest.TestCase):
 
     @plain_alone  # node/replay kills sanitized actors while a trace is replayed
     def test_a_killed_registrar_goes_on_as_it_was(self):
-        """Runs of so few requests differ by a point by chance alone. Without a disk LRU has 3.4 points less."""
+        """Runs with so few requests differ by a percentage point at random. Without a disk LRU has 3.4 less."""
         for memory_blocks, disk_blocks, margin in ((5000, 0, 1.5), (3000, 12000, 2.0)):
             undisturbed = self.hits(memory_blocks, disk_blocks, False)
             disturbed = self.hits(memory_blocks, disk_blocks, True)

@@ -1,4 +1,4 @@
-"""A disk that was away - left out of the list, or under a mount that was missing - brings nothing back that was removed."""
+"""A disk that was absent - left out of the list, or below a mount that was missing - returns no removed value."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ class Away(unittest.TestCase):
         node.wait_ready(60)
 
     def power_cut(self, node):
-        """Every process at once, and what was in memory."""
+        """Kills every process at once, and removes the memory."""
         with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as line:
             pids = [int(line.read().split()[0])]
         pids += [row[0] for row in node.processes().values() if row[0] != 0]
@@ -43,7 +43,7 @@ class Away(unittest.TestCase):
         shutil.rmtree(node.shm, ignore_errors=True)
 
     def remove_all(self, node):
-        """By name, each with an answer that it is gone, or was not there."""
+        """Removes keys by name; each answer is that it is removed, or did not exist."""
         with Values(node) as client:
             for key in node.values:
                 self.assertIn(client.remove(key, 20000), ("SL_OK", "SL_ERR_NOT_FOUND", "SL_ERR_DISK_AWAY"), client.why + node.logs())
@@ -53,7 +53,7 @@ class Away(unittest.TestCase):
 
     def check_gone(self, node):
         self.assertEqual(self.risen(node), [], node.logs())
-        self.fill(node, "new")  # and the node is whole
+        self.fill(node, "new")  # and the node is complete
         new = [key for key in node.values if key.startswith("new/")]
         self.assertEqual(node.missing(new), [], node.logs())
 
@@ -110,7 +110,7 @@ class Away(unittest.TestCase):
         self.fill(node)
         self.change(node, "B", False)
         self.remove_all(node)
-        self.change(node, "A", False)  # nobody is here who knows
+        self.change(node, "A", False)  # no tierer runs that knows
         self.change(node, "AB", False)
         self.check_gone(node)
 
@@ -119,7 +119,7 @@ class Away(unittest.TestCase):
         self.fill(node)
         self.change(node, "B", False)
         old = dict(node.values)
-        for key in node.missing(timeout_ms=20000):  # those that were on A alone are put anew, with other bytes
+        for key in node.missing(timeout_ms=20000):  # values that were only on A are put again, with other bytes
             node.values[key] = node.random.randbytes(len(old[key]))
             put_all(node, {key: node.values[key]}, 60000)
         self.assertNotEqual(old, node.values)
@@ -137,7 +137,7 @@ class Away(unittest.TestCase):
             self.assertEqual(node.missing(), [], node.logs())
 
     def wrong_directory(self, others):
-        """A node whose disk A is a mount, which is missing while everything is removed."""
+        """A node whose disk A is a mount, which is missing while all keys are removed."""
         node = DisksNode(others + "A")
         real, path = node.directory + "/real", node.path("A")
         os.makedirs(real, mode=0o700)

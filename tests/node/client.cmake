@@ -11,7 +11,7 @@ add_executable(putting_probe ${CMAKE_CURRENT_LIST_DIR}/putting_probe.c)
 target_link_libraries(putting_probe PRIVATE sl_flags sluice)
 set_target_properties(putting_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(putting LABEL node SCRIPT node/putting_test.py TIMEOUT 600)
-# What a killed client held comes back.
+# The resources of a killed client are released.
 add_executable(death_probe ${CMAKE_CURRENT_LIST_DIR}/death_probe.c)
 target_link_libraries(death_probe PRIVATE sl_flags sluice)
 set_target_properties(death_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -26,7 +26,7 @@ add_executable(pd_engines ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_engines.c ${
     ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_engine.c ${CMAKE_CURRENT_SOURCE_DIR}/support/pd/pd_prefill.c)
 target_link_libraries(pd_engines PRIVATE sl_flags sluice_command sluice_bench_model sluice_keys)
 set_target_properties(pd_engines PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-# What a programmer reads first: client/examples.
+# The first programs that a programmer reads: client/examples.
 foreach(example engine handover put_get)
     add_executable(example_${example} ${CMAKE_SOURCE_DIR}/client/examples/${example}.c)
     target_link_libraries(example_${example} PRIVATE sl_flags sluice)
@@ -39,7 +39,7 @@ add_executable(layers_probe ${CMAKE_CURRENT_LIST_DIR}/layers_probe.c)
 target_link_libraries(layers_probe PRIVATE sl_flags sluice)
 set_target_properties(layers_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(layers LABEL node SCRIPT node/layers_test.py TIMEOUT 600)
-# Parts of blocks that are no ranks, and ranks that are processes.
+# Parts of blocks that are not ranks, and ranks that are processes.
 add_executable(parts_probe ${CMAKE_CURRENT_LIST_DIR}/parts_probe.c)
 target_link_libraries(parts_probe PRIVATE sl_flags sluice sluice_driver)
 # Also in the check-up's archive, as gpu.cmake says.
@@ -51,7 +51,7 @@ sl_node_test(parts LABEL node SCRIPT node/parts_test.py TIMEOUT 600)
 add_executable(pieces_probe ${CMAKE_CURRENT_LIST_DIR}/pieces_probe.c)
 target_link_libraries(pieces_probe PRIVATE sl_flags sluice)
 set_target_properties(pieces_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-# ... also of a GPU's, played by ordinary memory.
+# ... also in device memory, played by ordinary memory.
 add_executable(device_probe ${CMAKE_CURRENT_LIST_DIR}/device_probe.c)
 target_link_libraries(device_probe PRIVATE sl_flags sluice_static sluice_driver ${CMAKE_DL_LIBS})
 set_target_properties(device_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
@@ -66,13 +66,13 @@ add_executable(terms_probe ${CMAKE_CURRENT_LIST_DIR}/terms_probe.c)
 target_link_libraries(terms_probe PRIVATE sl_flags sluice)
 set_target_properties(terms_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(terms LABEL node SCRIPT node/terms_test.py TIMEOUT 600)
-# Memory that processes lend, and values that take the place of others.
+# Memory that processes contribute, and values that replace others.
 add_executable(contributions_probe ${CMAKE_CURRENT_LIST_DIR}/contributions_probe.c)
 target_link_libraries(contributions_probe PRIVATE sl_flags sluice)
 set_target_properties(contributions_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 sl_node_test(contributions LABEL node SCRIPT node/contributions_test.py TIMEOUT 600)
 sl_node_test(replace LABEL node SCRIPT node/replace_test.py TIMEOUT 900)
-# A client whose node is replaced, or whose memory is cut short.
+# A client whose node is replaced, or whose memory is truncated.
 add_executable(lives_probe ${CMAKE_CURRENT_LIST_DIR}/lives_probe.c)
 target_link_libraries(lives_probe PRIVATE sl_flags sluice)
 set_target_properties(lives_probe PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

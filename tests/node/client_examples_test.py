@@ -1,4 +1,4 @@
-"""The programs of client/examples do what their first lines say."""
+"""The programs of client/examples do what their first lines promise."""
 
 import os
 import subprocess

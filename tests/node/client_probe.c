@@ -4,7 +4,7 @@
  *   client_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
  * Prints "registrar", then "replace", and waits for a line on standard input after each, so that
- * the registrar, then the node can be started anew meanwhile. Exit code 0: all of it held. */
+ * first the registrar and then the node can be restarted. Exit code 0: all checks passed. */
 #include "client/include/sluice.h"
 
 #include <pthread.h>
@@ -26,7 +26,7 @@
 #define THREADS   4u
 #define ROUNDS    50u
 #define RUN       200u
-#define RUN_BYTES 20000u /* what is granted ahead has a size of its own */
+#define RUN_BYTES 20000u /* preallocated extents have a size of their own */
 #define TOKENS    70u    /* four blocks of 16 and a cut one */
 
 static struct sl_error why;
@@ -40,7 +40,8 @@ static struct sl_object_key key_of(const char *text)
 static struct sl_client *client_of(bool read_only)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings,
                                               .read_only = read_only};
     struct sl_client *client = NULL;
@@ -48,7 +49,7 @@ static struct sl_client *client_of(bool read_only)
     return client;
 }
 
-/* The first value of a key that comes twice in a batch is the one that is there afterwards. */
+/* Of a key that a batch has twice, the first value is stored. */
 static void batches(struct sl_client *client)
 {
     static char texts[BATCH][16];
@@ -80,7 +81,7 @@ static void batches(struct sl_client *client)
     }
 }
 
-/* Pinned bytes stay as they are while their object is removed and its space is wanted. */
+/* Pinned bytes do not change while their object is removed and its space is needed. */
 static void pins(struct sl_client *client)
 {
     static unsigned char value[1 << 20];
@@ -131,7 +132,7 @@ static void a_fork_is_refused(struct sl_client *client)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* Threads share one client, and all of them write some of the same keys. */
+/* Threads share one client, and all of them write some common keys. */
 static void *thread_main(void *context)
 {
     struct sl_client *client = context;
@@ -163,8 +164,8 @@ static void threads(struct sl_client *client)
     }
 }
 
-/* Puts of one size, one after the other and in batches: into extents granted ahead of use. Every
- * third key comes twice, with other bytes the second time, which change nothing. */
+/* Puts of one size, one by one and in batches: into preallocated extents. Every third key is put
+ * twice, the second time with other bytes, which must not change it. */
 static void run_fill(unsigned char *value, const char *name, uint32_t number)
 {
     for (uint32_t i = 0; i < RUN_BYTES; i++) {
@@ -188,7 +189,7 @@ static void run_put(struct sl_client *client, const char *name, uint32_t first, 
     }
 }
 
-/* Batches of 8 keys of which the last is the first once more. */
+/* Batches of 8 keys, whose last key repeats the first. */
 static void run_put_batches(struct sl_client *client, const char *name, uint32_t first,
                             uint32_t count)
 {
@@ -232,7 +233,7 @@ static void *run_main(void *context)
     unsigned char value[5000];
     char text[64];
     uint32_t number = numbers++;
-    for (uint32_t i = 0; i < ROUNDS; i++) { /* of all threads alike, so they write the same keys */
+    for (uint32_t i = 0; i < ROUNDS; i++) { /* same for all threads, so they write the same keys */
         memset(value, (int)i, sizeof value);
         (void)snprintf(text, sizeof text, "run/threads/%u", i);
         CHECK(sl_put(context, key_of(text), value, sizeof value, 0, &why) == SL_OK);
@@ -366,7 +367,7 @@ int main(int argc, char **argv)
     threads(client);
     runs(client);
     run_put(client, "kept", 0, RUN / 2);
-    wait_for_line("registrar"); /* grants ahead of use are held while it is killed */
+    wait_for_line("registrar"); /* preallocated extents are held while it is killed */
     run_put(client, "kept", RUN / 2, RUN / 2);
     run_check(client, "kept", RUN);
     struct sl_engine *engine = engine_of(client);
@@ -376,7 +377,7 @@ int main(int argc, char **argv)
     CHECK(sl_get_pinned(client, key_of("size"), &view, 0, &why) == SL_OK);
     run_put(client, "gone", 0, RUN);
     wait_for_line("replace");
-    CHECK(memcmp(view.at, "12345678", 8) == 0); /* of the node that is gone */
+    CHECK(memcmp(view.at, "12345678", 8) == 0); /* of the node before */
     sl_view_release(client, &view);
     for (uint32_t i = 0; i < 100 && sl_exists(client, key_of("size")) != SL_ERR_NOT_FOUND; i++) {
         (void)usleep(10000); /* noticed within a bounded time */

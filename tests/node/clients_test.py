@@ -1,4 +1,5 @@
-"""A client's life is the lock of its pin file: whoever loses it by mistake, forks or dies, and what the node does then."""
+"""A client lives as long as it holds the lock of its pin file. Tests what a node does when a client loses the lock by
+mistake, forks or dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Clients that share two directories with a node and nothing else: no process numbers, IPC, network, /tmp or /dev/shm."""
+"""Clients that share only two directories with a node: no process numbers, IPC, network, /tmp or /dev/shm."""
 
 import os
 import signal
@@ -21,28 +21,28 @@ exec "$@"
 
 
 def apart(run, shm):
-    """Words before a command that then runs in namespaces of its own, with the directories at HERE."""
+    """Words before a command that run it in namespaces of its own, with the directories at HERE."""
     return ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--net", "--fork", "--kill-child", "--mount-proc", "sh", "-c",
             SCRIPT, "sh", run, shm]
 
 
 def can_be_apart():
-    """Where the programs lie below /tmp they would be hidden, too."""
+    """False where programs lie below /tmp, since they would be hidden as well."""
     return not BIN.startswith("/tmp/") and subprocess.run([*apart("/var", "/var"), "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def seen_there(node):
-    """The node, as a client of another container knows it."""
+    """The node, as a client of another container sees it."""
     return types.SimpleNamespace(instance=node.instance, directory=HERE, shm=HERE + "/shm/" + os.path.basename(node.shm))
 
 
 def shared(node):
-    """The second one holds the directory of segments, which goes with a stop and comes with a start."""
+    """The second one holds the shm directory, which a stop removes and a start makes."""
     return node.directory + "/run", os.path.dirname(node.shm)
 
 
 def child_of(pid):
-    """The one that unshare started."""
+    """The child that unshare started."""
     def find():
         with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as line:
             found = line.read().split()
@@ -69,12 +69,12 @@ class Inside(Asked):
 
 
 def pins(node):
-    """Pin files of clients: their names have the process number that a client has where it lives."""
+    """Pin files of clients: their names contain the process number in the client's namespace."""
     return [name for name in os.listdir(node.shm) if name.startswith("pins.client.")]
 
 
 def evict_all(node):
-    """More than a node of 16 MiB holds is put."""
+    """Puts more than a node of 16 MiB holds."""
     put_all(node, {f"other-{number}": b"other" * 28000 for number in range(130)})
 
 
@@ -98,8 +98,8 @@ def lock_is_lost(test, node, probe):
 
 
 def lost_is_refused(test, probe):
-    """Its next call hears of it; another client is let in."""
-    wait_until(lambda: probe.code("draft") == "SL_ERR_STALE", 5, "its call hears of it")
+    """Its next call gets the error; another client is accepted."""
+    wait_until(lambda: probe.code("draft") == "SL_ERR_STALE", 5, "its call gets the error")
     test.assertEqual(probe.code("put"), "SL_ERR_STALE")
     test.assertEqual(probe.code("pool"), "SL_ERR_STALE", "and does not ask until its deadline")
     test.assertEqual(probe.code("more"), "SL_OK", "others of the same process are let in")

@@ -1,4 +1,4 @@
-"""A node and its clients in different containers: namespaces of their own, and two directories that both have."""
+"""A node and its clients in different containers: with namespaces of their own, and two shared directories."""
 
 import os
 import select
@@ -13,7 +13,7 @@ from node_support import BIN, CTL, PATIENCE, Node, main, wait_until
 
 CLIENT = os.path.join(BIN, "..", "tests", "client_probe")
 POOLS = os.path.join(BIN, "..", "tests", "pool_probe")
-LONG = 10000 * PATIENCE  # ms: ends hangs
+LONG = 10000 * PATIENCE  # ms: only ends hangs
 
 
 @unittest.skipUnless(can_be_apart(), "no namespaces here, or the programs lie below /tmp")
@@ -42,7 +42,7 @@ class Containers(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(CLIENT), "client_probe was not built")
     def test_all_of_the_object_api_and_an_engine(self):
-        """Batches, views, drafts, STORE and LOAD on the host back end; the registrar killed; the node replaced."""
+        """Batches, views, drafts, STORE and LOAD on the host back end; the registrar is killed; the node is replaced."""
         node = self.node(ranks=1)
         there = seen_there(node)
         probe = subprocess.Popen([*apart(*shared(node)), CLIENT, there.instance, there.directory + "/run", there.shm],
@@ -67,7 +67,7 @@ class Containers(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(POOLS), "pool_probe was not built")
     def test_pools_and_engines_on_both_sides(self):
-        """Memory made there is mapped here, and the other way; an engine there stores and loads what a swapper here copies."""
+        """Memory made there is mapped here, and the reverse; an engine there stores and loads through a swapper here."""
         node = self.node(ranks=1)
         there, here = Inside(self, node, POOLS), Asked(self, node, (POOLS,))
         self.assertEqual((there.hear(), here.hear()), (["ok"], ["ok"]))
@@ -79,12 +79,12 @@ class Containers(unittest.TestCase):
         for number in (2, 3):
             self.assertEqual((there.ask("create", number, LONG), there.ask("publish", number)), (["ok"], ["ok"]))
         self.assertEqual((there.ask("register"), there.ask("fill", 5, 8), there.ask("store", 5, 8)), (["ok"], ["ok"], ["ok", "8"]))
-        self.assertEqual((there.ask("load", 5, 8), there.ask("check", 5, 8)), (["ok", "8"], ["ok", "0"]))  # blocks that are wrong: 0
+        self.assertEqual((there.ask("load", 5, 8), there.ask("check", 5, 8)), (["ok", "8"], ["ok", "0"]))  # number of wrong blocks: 0
 
         since = time.monotonic()
         os.kill(child_of(there.process.pid), signal.SIGKILL)
         self.assertEqual(here.ask("over", 0, LONG), ["ok"])
-        print(f"the owner's death was heard after {(time.monotonic() - since) * 1000:.0f} ms")
+        print(f"the owner's death was noticed after {(time.monotonic() - since) * 1000:.0f} ms")
 
     def test_every_process_of_the_node_is_killed(self):
         node = self.node(ranks=1)
@@ -116,7 +116,7 @@ class Containers(unittest.TestCase):
         print(f"the client's death was noticed after {(time.monotonic() - since) * 1000:.0f} ms")
 
     def test_two_clients_with_the_same_process_number_are_two(self):
-        """Each is the first of its namespace, or nearly. One is killed: the other keeps what it reads, over a restart, too."""
+        """Each is the first of its namespace, or nearly. One is killed: the other keeps its pins, also over a restart."""
         node = self.node(ranks=1, memory="16MiB")
         one, other = Inside(self, node, LIVES, "0"), Inside(self, node, LIVES, "0")
         self.assertEqual((one.code("pin"), other.code("pin")), ("SL_OK", "SL_OK"))

@@ -1,12 +1,12 @@
-/* tests/node/contributions_probe.c - a client that does what it is told line by line, or reads one
- * value round and round; contributions_test.py and replace_test.py drive it.
+/* tests/node/contributions_probe.c - a client that executes commands, a line each, or reads one
+ * value repeatedly; contributions_test.py and replace_test.py drive it.
  *
  *   contributions_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
- * Lines: contribute NAME BYTES 0|1 (lasting); withdraw NAME; list; put KEY NUMBER BYTES [NAME];
- * replace KEY NUMBER BYTES; get KEY; exists KEY; read KEY (until a line comes). Each is answered by
- * one line that begins with the code's name. A value says its number in every word, so that a mix
- * of two would be seen. */
+ * Commands: contribute NAME BYTES 0|1 (lasting); withdraw NAME; list; put KEY NUMBER BYTES
+ * [NAME]; replace KEY NUMBER BYTES; get KEY; exists KEY; read KEY (until the next line). Each is
+ * answered by one line that begins with the code's name. Every word of a value has its number,
+ * so that a mix of two is detected. */
 #include "client/include/sluice.h"
 
 #include <inttypes.h>
@@ -51,7 +51,7 @@ static sl_err put(const char *key, uint64_t number, uint64_t bytes, const char *
     return err != SL_OK ? err : code;
 }
 
-/* The number of the value that is there; SL_ERR_CORRUPT: of more than one. */
+/* Reads the number of the key's value; SL_ERR_CORRUPT: bytes of more than one. */
 static sl_err get(const char *key, uint64_t *number, struct sl_error *why)
 {
     uint64_t length = 0;
@@ -74,7 +74,7 @@ static bool line_waits(void)
     return poll(&polled, 1, 0) != 0;
 }
 
-/* Every look finds a value, whole, and never one that is older than another found before. */
+/* Every read finds a whole value, and never one that is older than the value before. */
 static void read_on(const char *key)
 {
     struct sl_error why = {0};
@@ -98,7 +98,7 @@ static void read_on(const char *key)
                  why.text);
 }
 
-/* Alone and in a batch: the same. */
+/* By itself and in a batch, with the same result. */
 static sl_err exists(const char *key)
 {
     const struct sl_object_key keys[] = {key_of(key), key_of(key)};
@@ -168,9 +168,10 @@ int main(int argc, char **argv)
     (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings};
-    setvbuf(stdin, NULL, _IONBF, 0); /* what waits is in the pipe, for poll to see */
+    setvbuf(stdin, NULL, _IONBF, 0); /* unbuffered, so that poll sees waiting bytes in the pipe */
     if (sl_client_open(&options, &client, &why) != SL_OK) {
         (void)fprintf(stderr, "contributions_probe: open: %s\n", why.text);
         return 1;

@@ -1,4 +1,4 @@
-"""contributions_probe: a client that does what it is told line by line."""
+"""Drives contributions_probe, a client that executes commands, a line each."""
 
 import os
 import select

@@ -1,4 +1,5 @@
-"""Processes that lend memory to the node: what is charged to them goes when they die, and comes back with a new node."""
+"""Processes that contribute memory to the node: values charged to them are lost when they die, and the contribution is made
+again on a new node."""
 
 import contextlib
 import json
@@ -14,7 +15,7 @@ from node_support import Node, main, wait_until
 from contributions_support import PROBE, Probe
 
 MIB = 1 << 20
-BOUND = 20  # seconds, times the patience: ends hangs
+BOUND = 20  # seconds, times the patience: only ends hangs
 
 
 @unittest.skipUnless(os.path.exists(PROBE), "contributions_probe was not built")
@@ -51,7 +52,7 @@ class Contributions(unittest.TestCase):
     def test_values_of_a_killed_process_go_and_the_others_stay(self):
         a, b = self.filled()
         self.assertEqual(b.listed(), {"host:1": (4 * MIB, 16 * MIB), "host:2": (4 * MIB, 8 * MIB)})
-        wait_until(lambda: self.registrar("contributed_bytes") == 24 * MIB, BOUND, "the gauge says so")
+        wait_until(lambda: self.registrar("contributed_bytes") == 24 * MIB, BOUND, "the gauge shows it")
         a.kill()
         self.gone(b)
         wait_until(lambda: self.registrar("contributed_bytes") == 8 * MIB, BOUND, "capacity shrinks")
@@ -113,7 +114,7 @@ class Contributions(unittest.TestCase):
         self.node.stop()
         shutil.rmtree(self.node.shm, ignore_errors=True)
         self.node.start()
-        self.assertEqual(b.code("put", "new", 5, MIB), "SL_OK")  # b's own is back, a has not called yet
+        self.assertEqual(b.code("put", "new", 5, MIB), "SL_OK")  # b has made its own again, a has not called yet
         self.assertEqual(b.listed(), {"host:2": (MIB, 8 * MIB)})
         self.assertEqual(a.ask("get", "new")[:2], ["SL_OK", "5"])
         self.assertEqual(a.listed(), {"host:1": (0, 16 * MIB), "host:2": (MIB, 8 * MIB)})
@@ -129,16 +130,16 @@ class Memory(unittest.TestCase):
             self.assertEqual(there(), 0)
             a = Probe(self, node)
             self.assertEqual(a.code("contribute", "host:1", 8 * MIB, 0), "SL_OK")
-            wait_until(lambda: there() >= 8 * MIB, BOUND, "what was contributed is there")
+            wait_until(lambda: there() >= 8 * MIB, BOUND, "the contribution exists")
             self.assertLess(there(), 256 * MIB)
             b = Probe(self, node)
             self.assertEqual(b.code("contribute", "host:2", 300 * MIB, 0), "SL_OK")
-            wait_until(lambda: there() >= 308 * MIB, BOUND, "the rest comes")
+            wait_until(lambda: there() >= 308 * MIB, BOUND, "the rest is made")
 
 
 @unittest.skipUnless(os.path.exists(PROBE), "contributions_probe was not built")
 class GivenBack(unittest.TestCase):
-    """What is not contributed any more goes back to the system, under a client that has all of it mapped."""
+    """Memory that is no longer contributed is returned to the system, under a client that has all of it mapped."""
 
     def node(self):
         return Node(ranks=1, memory="160MiB", settings=["--contributions", "true"])
@@ -147,7 +148,7 @@ class GivenBack(unittest.TestCase):
         return os.stat(f"{node.shm}/arena.0").st_blocks * 512
 
     def rounds(self, node, count):
-        """Puts and withdraws, with the registrar killed behind every fourth end. No read finds what is not its own."""
+        """Puts and withdraws, with the registrar killed after every fourth withdrawal. No read finds another value's bytes."""
         a, b = Probe(self, node), Probe(self, node)
         before = self.blocks(node)
         self.assertEqual(b.code("contribute", "small", 4 * MIB, 0), "SL_OK")
@@ -164,7 +165,7 @@ class GivenBack(unittest.TestCase):
             most = max(most, self.blocks(node))
             old = node.pid("registrar")
             self.assertEqual(a.code("withdraw", "host:1"), "SL_OK")
-            if number % 4 == 3:  # before, in the middle and behind
+            if number % 4 == 3:  # before, during and after
                 time.sleep(number % 3 * 3.3)
                 os.kill(old, signal.SIGKILL)
                 node.wait_restarted("registrar", old, BOUND)
@@ -192,7 +193,7 @@ class GivenBack(unittest.TestCase):
                 self.assertEqual(b.code("put", f"b{number}", number, MIB, "host:2"), "SL_OK")
             self.assertGreater(self.blocks(node), 74 * MIB)
             self.assertEqual(b.code("withdraw", "host:2"), "SL_OK")
-            wait_until(lambda: self.blocks(node) < 36 * MIB, 3 * BOUND, "what nobody uses goes")
+            wait_until(lambda: self.blocks(node) < 36 * MIB, 3 * BOUND, "unused memory is released")
             for number in range(14):
                 self.assertEqual(b.ask("get", f"a{number}")[:2], ["SL_OK", str(number)])
 
@@ -218,7 +219,7 @@ class GivenBack(unittest.TestCase):
             self.assertEqual(a.code("contribute", "host:1", 64 * MIB, 0), "SL_ERR_NO_SPACE")
             self.assertEqual(a.code("put", "k", 1, MIB), "SL_ERR_NO_SPACE")
             self.assertEqual(b.code("get", "k3"), "SL_ERR_NOT_FOUND")
-            # Room when it is contributed, and none any more when it is written.
+            # The file system has space when it is contributed, and none when it is written.
             os.truncate(place + "/others", 20 * MIB)
             self.assertEqual(a.code("contribute", "host:1", 64 * MIB, 0), "SL_OK")
             with open(place + "/others", "ab") as others, contextlib.suppress(OSError):

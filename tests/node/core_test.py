@@ -1,5 +1,5 @@
-"""An actor that is ready to run and gets no core: what it logs, and what doctor says. Takes a core from everyone for a second.
-And what a probe is told: `sluicectl status --ready`."""
+"""An actor that is ready to run and gets no core: its log, and doctor's report. Takes a core from all other processes for a second. Also the answers of a probe,
+`sluicectl status --ready`."""
 
 import json
 import os
@@ -14,10 +14,10 @@ import unittest
 from contributions_support import Probe
 from node_support import CTL, NODE, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
-LONG = f"{10 * PATIENCE}s"  # a loaded machine takes longer than a probe waits
+LONG = f"{10 * PATIENCE}s"  # a busy machine takes longer than a probe waits
 NAMES_SAID = 8  # of nodes that run (client/tools/command/output.c)
 CORE = min(os.sched_getaffinity(0))
-# Takes a core from everyone for less than a second: the kernel's own limit of such processes, and a node's patience.
+# Takes one core from all other processes for less than a second: below the kernel's limit for such processes, and a node's own.
 HOG = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
@@ -28,7 +28,7 @@ while time.monotonic() < until: pass
 
 
 def orders(said):
-    """The letters of a text that a terminal obeys."""
+    """Control characters of a text, which a terminal obeys."""
     return [letter for letter in said if letter not in "\n\t" and (letter < " " or "\x7f" <= letter < "\xa0" or "\u2028" <= letter < "\u202f" or "\u2066" <= letter < "\u206a")]
 
 
@@ -38,7 +38,7 @@ class Core(unittest.TestCase):
             self.skipTest("needs the right to a real-time process")
         with Node() as node:
             node.ctl("put", "kept", stdin=b"value")
-            time.sleep(1.1)  # an actor looks once a second
+            time.sleep(1.1)  # an actor checks once a second
             os.sched_setaffinity(node.pid("registrar"), {CORE})
             subprocess.run([sys.executable, "-c", HOG, str(CORE)], check=True, timeout=60 * PATIENCE)
             wait_until(lambda: "had no core for" in log_of(node, "registrar"), 10, "the registrar's line")
@@ -55,7 +55,7 @@ class Ready(unittest.TestCase):
         return node
 
     def killed(self, node, actor):
-        """It is gone, and stays so where the supervisor stands still."""
+        """Kills the actor and waits. A stopped supervisor does not restart it."""
         pid = node.pid(actor)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not lives(pid), 10, f"{actor} is gone")
@@ -80,7 +80,7 @@ class Ready(unittest.TestCase):
     def test_a_missing_actor_is_named(self):
         node = self.node()
         node.start()
-        os.kill(node.supervisor_pid(), signal.SIGSTOP)  # nobody restarts it
+        os.kill(node.supervisor_pid(), signal.SIGSTOP)  # so that it is not restarted
         self.addCleanup(os.kill, node.supervisor_pid(), signal.SIGCONT)
         self.killed(node, "keyer")
 
@@ -153,7 +153,7 @@ class Ready(unittest.TestCase):
                     self.assertEqual(orders(done.stdout.decode()), [], (words, done.stdout))
 
     def test_what_cannot_be_written_is_said_once(self):
-        """Of commands in C and of those whose text Python makes; nobody who reads on is no failure to be told of."""
+        """For commands in C and those whose text Python makes; a reader that has gone is no failure to report."""
         with Node(ranks=1, memory="64MiB") as node:
             node.ctl("put", "a", stdin=b"value" * 20000)
             commands = [(CTL, *words) for words in (("status",), ("pools",), ("nodes",), ("tiers",), ("explain", "a"), ("ls",), ("get", "a"),
@@ -181,10 +181,10 @@ def another_can_ask():
 
 
 class Missing(unittest.TestCase):
-    """What somebody reads who asks a node that does not run."""
+    """Messages to a user who asks a node that does not run."""
 
     def asked(self, *words, before=()):
-        """(exit code, standard error), of a node that nobody started."""
+        """(exit code, standard error), for a node that was never started."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLUICE_", "XDG_"))}
         done = subprocess.run([*before, CTL, *words, "--instance", f"none-{os.getpid()}"], env=environment, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE, text=True, timeout=60 * PATIENCE, check=False)
@@ -193,7 +193,7 @@ class Missing(unittest.TestCase):
     def test_nodes_that_run_are_named(self):
         node = Node(ranks=1, memory="64MiB")
         self.addCleanup(node.__exit__)
-        node.shm = node.where[-1] = f"/dev/shm/sluice-{os.geteuid()}/{node.instance}"  # where nodes lie that nobody gave a place
+        node.shm = node.where[-1] = f"/dev/shm/sluice-{os.geteuid()}/{node.instance}"  # the default directory of nodes
         node.start()
         for words in (["status"], ["get", "key"], ["events", "--once"]):
             code, said = self.asked(*words)

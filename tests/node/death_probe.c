@@ -1,11 +1,11 @@
-/* tests/node/death_probe.c - a client that holds what a death must give back; death_test.py kills
- * it.
+/* tests/node/death_probe.c - a client with resources that its death must release; death_test.py
+ * kills it.
  *
  *   death_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
- * It pins an object of 8 MiB that it has removed, so that its pin alone keeps the bytes, and stops
- * in the middle of a put of 16 MiB, whose second half is memory that faults: reserved, half filled,
- * never committed. Prints "holding" and waits to be killed. */
+ * It pins an object of 8 MiB that it has removed, so that only its pin keeps the bytes. It stops
+ * in the middle of a put of 16 MiB, whose second half is memory that faults: reserved, half
+ * filled, never committed. Prints "holding" and waits to be killed. */
 #include "client/include/sluice.h"
 
 #include <signal.h>
@@ -54,7 +54,8 @@ int main(int argc, char **argv)
     (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings};
     if (sl_client_open(&options, &client, &why) != SL_OK) {
         fail("open", &why);

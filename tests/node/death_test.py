@@ -1,4 +1,5 @@
-"""What a killed or stopped client held comes back: pins, reservations, its segments; also when the registrar dies with it."""
+"""The resources of a killed or stopped client are released: pins, reservations, its shm files; also when the registrar dies
+with it."""
 
 import json
 import os
@@ -16,7 +17,7 @@ SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 MIB = 1 << 20
 HELD = 24 * MIB  # pinned 8, reserved 16
 ROUNDS = 5
-BOUND = 20 * SLOWDOWN  # of a hang
+BOUND = 20 * SLOWDOWN  # limit of a hang
 
 
 def used_bytes(node):
@@ -53,7 +54,7 @@ class Death(unittest.TestCase):
         return since
 
     def test_a_killed_client_gives_back_what_it_held(self):
-        took = [self.released(self.kill(self.holder()), "all was given back") for _ in range(ROUNDS)]
+        took = [self.released(self.kill(self.holder()), "all was released") for _ in range(ROUNDS)]
         print(f"killed client: pins and reservations back after {statistics.median(took):.0f} ms "
               f"(median of {ROUNDS}, worst {max(took):.0f}; a look takes some 10 ms)")
         self.assertLess(statistics.median(took), 5000 * SLOWDOWN)
@@ -69,8 +70,8 @@ class Death(unittest.TestCase):
         # A gauge is written ten times a second.
         wait_until(lambda: used_bytes(self.node) == HELD + 20 * MIB, BOUND, "what was put is there beside what is held")
         self.node.ctl("rm", "--all")
-        wait_until(lambda: used_bytes(self.node) == HELD, BOUND, "what is held alone is left")
-        self.released(self.kill(probe), "all was given back")
+        wait_until(lambda: used_bytes(self.node) == HELD, BOUND, "only held bytes are left")
+        self.released(self.kill(probe), "all was released")
 
     def test_a_registrar_that_dies_first_still_gives_it_back(self):
         probe = self.holder()
@@ -79,7 +80,7 @@ class Death(unittest.TestCase):
         self.node.wait_restarted("registrar", old, BOUND)
         self.node.wait_ready(BOUND)
         self.assertEqual(used_bytes(self.node), HELD)
-        took = self.released(self.kill(probe), "all was given back by the new registrar")
+        took = self.released(self.kill(probe), "all was released by the new registrar")
         print(f"killed client of a registrar that was killed before: {took:.0f} ms")
 
     def test_client_and_registrar_die_together(self):
@@ -91,7 +92,7 @@ class Death(unittest.TestCase):
         os.kill(old, signal.SIGKILL)
         self.node.wait_restarted("registrar", old, BOUND)
         self.node.wait_ready(BOUND)
-        print(f"client and registrar killed together: {self.released(since, 'all was given back'):.0f} ms")
+        print(f"client and registrar killed together: {self.released(since, 'all was released'):.0f} ms")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-/* tests/node/device_probe.c - values from and into device memory of this process, on a running node
- * and a driver that plays a GPU in ordinary memory; pieces_test.py starts both.
+/* tests/node/device_probe.c - values from and into device memory of this process, on a running
+ * node and a driver that plays a GPU in ordinary memory; pieces_test.py starts both.
  *
  *   device_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT DRIVER
  *
- * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
+ * WHAT is one of the names at the end of this file. Exit code 0: all checks passed. */
 #include "client/lib/gpu.h"
 #include "cuda/cuda_relaxed.h"
 #include "tests/support/fake_cuda.h"
@@ -24,7 +24,7 @@
         }                                                                                        \
     } while (0)
 
-#define WAIT_NS      (60 * SL_NS_PER_S) /* no call is measured: the end of hangs */
+#define WAIT_NS      (60 * SL_NS_PER_S) /* only ends hangs: no call is measured */
 #define DEVICE_BYTES (24 * SL_MIB)
 #define VALUE_BYTES  (3 * SL_MIB + 4321)
 #define BATCH        100u
@@ -33,7 +33,7 @@
 static struct sl_error why;
 static const char *settings[4];
 static struct fake_cuda *fake;
-static struct sl_driver engine; /* as the engine's process uses it */
+static struct sl_driver engine; /* the engine's own driver */
 static unsigned char *device;   /* DEVICE_BYTES of device memory: ordinary memory, played */
 static unsigned char host[VALUE_BYTES], other[VALUE_BYTES];
 
@@ -86,7 +86,7 @@ static void drop(struct sl_client *client, const char *key)
     CHECK(sl_remove(client, key_of(key), WAIT_NS, &why) == SL_OK);
 }
 
-/* The digest is that of the same bytes put from host memory. */
+/* The digest equals that of the same bytes put from host memory. */
 static void same_digest(struct sl_client *client, const char *key, const void *bytes,
                         uint64_t length)
 {
@@ -99,7 +99,7 @@ static void same_digest(struct sl_client *client, const char *key, const void *b
     drop(client, "plain");
 }
 
-/* Nothing is current in this thread, as it was before. */
+/* No context is current in this thread, as before. */
 static bool nothing_current(void)
 {
     sl_cu_ptr at = 0;
@@ -109,7 +109,7 @@ static bool nothing_current(void)
     return !current;
 }
 
-/* ---- what goes through ---- */
+/* ---- successful copies ---- */
 
 static void moves(struct sl_client *client)
 {
@@ -123,7 +123,7 @@ static void moves(struct sl_client *client)
         CHECK(put_one(client, "moved", &from, 1) == SL_OK);
         same_digest(client, "moved", host, lengths[i]);
         CHECK(get_one(client, "moved", &to, 1) == SL_OK);
-        CHECK(fake->copies + fake->batches >= copies + 2); /* by the driver, not by hand */
+        CHECK(fake->copies + fake->batches >= copies + 2); /* by the driver, not by memcpy */
         CHECK(memcmp(device + 8 * SL_MIB, host, lengths[i]) == 0);
         CHECK(device[8 * SL_MIB + lengths[i]] == 0xee);
         drop(client, "moved");
@@ -200,9 +200,8 @@ static void draft(struct sl_client *client)
     drop(client, "draft");
 }
 
-/* A write that fails may have changed bytes: what is committed then has the digest of what is
- * there.
- */
+/* A write that fails may have changed bytes: the committed digest is that of the bytes that are
+ * stored. */
 static void draft_fails(struct sl_client *client)
 {
     const struct sl_object_key key = key_of("draft");
@@ -226,7 +225,7 @@ static void draft_fails(struct sl_client *client)
     drop(client, "draft");
 }
 
-/* The system lets nothing be pinned: a bounce buffer does, also for what is larger than it. */
+/* The system refuses to pin: copies use a bounce buffer, also for values larger than it. */
 static void bounce(struct sl_client *client)
 {
     fake->registered_max = fake->registered == 0 ? 1 : fake->registered;
@@ -252,7 +251,7 @@ static void bounce(struct sl_client *client)
 
 /* ---- pinning ---- */
 
-/* Puts and gets until so many registrations stand: they are made beside the calls. */
+/* Puts and gets until this number of registrations exists: they are made besides the calls. */
 static void await_pinned(struct sl_client *client, int count)
 {
     const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
@@ -264,7 +263,7 @@ static void await_pinned(struct sl_client *client, int count)
     }
 }
 
-/* No call pins anything itself, and what is pinned at once is small. */
+/* No call pins memory itself, and the part that is pinned at a time is small. */
 static void pins(struct sl_client *client)
 {
     memcpy(device, host, VALUE_BYTES);
@@ -276,7 +275,7 @@ static void pins(struct sl_client *client)
     CHECK(fake->copies + fake->batches > copies);
 }
 
-/* What could not be pinned once is pinned later. */
+/* Memory that could not be pinned at first is pinned later. */
 static void retries(struct sl_client *client)
 {
     const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
@@ -295,8 +294,8 @@ static void retries(struct sl_client *client)
     moves(client);
 }
 
-/* What can never be pinned is not tried for ever. How much of the arena is populated, so that
- * pinning it is tried at all, is a matter of time. */
+/* Pinning that always fails is not tried forever. It depends on time how much of the arena is
+ * populated, so that pinning is tried at all. */
 static void gives_up(struct sl_client *client)
 {
     const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
@@ -321,7 +320,7 @@ typedef sl_cu_result (*end_fn)(sl_cu_stream stream, void **graph);
 struct capturing {
     begin_fn begin;
     end_fn end;
-    atomic_int step; /* 1: it captures, 2: it shall end */
+    atomic_int step; /* 1: it captures, 2: it is to end */
     sl_cu_result ended;
 };
 
@@ -370,14 +369,15 @@ static sl_cu_result capture_end(struct capturing *capturing, pthread_t thread)
     return capturing->ended;
 }
 
-/* All that this library does of its own while another thread captures leaves the graph alone: the
- * first copies with their context, stream and buffer, pinning, waiting, letting go. */
+/* While another thread captures, this library's own work does not disturb the graph: the first
+ * copies with their context, stream and buffer, pinning, waiting, unpinning. */
 static void captures(struct sl_client *client)
 {
     struct capturing capturing;
     pthread_t thread;
     sl_cu_ptr at = 0;
-    capture_start(&capturing, &thread); /* the bed works: an unsafe call spoils it */
+    capture_start(&capturing, &thread); /* the test bed works: an unsafe call invalidates the
+                                         * capture */
     CHECK(engine.memory_get(&at, 256) == SL_CU_CAPTURE_UNSUPPORTED);
     CHECK(capture_end(&capturing, thread) == SL_CU_CAPTURE_INVALIDATED);
 
@@ -389,14 +389,14 @@ static void captures(struct sl_client *client)
     sl_gpu_end();
     CHECK(capture_end(&capturing, thread) == 0);
     fake->contexts--;
-    int mode = SL_CU_CAPTURE_GLOBAL; /* this thread's is what it was */
+    int mode = SL_CU_CAPTURE_GLOBAL; /* this thread's mode is unchanged */
     CHECK(engine.capture_mode(&mode) == 0 && mode == SL_CU_CAPTURE_GLOBAL);
 }
 
 /* ---- what fails ---- */
 
-/* Each call of the driver in turn. What is stored is right, whatever failed; nothing stays behind;
- * the call after it works. */
+/* Fails each call of the driver in turn. Stored values are right, whichever call failed; nothing
+ * leaks; the next call works. */
 static void fails_of(struct sl_client *client, bool sticks, bool bounced)
 {
     uint32_t failed = 0;
@@ -440,7 +440,7 @@ static void fails_of(struct sl_client *client, bool sticks, bool bounced)
             return;
         }
     }
-    CHECK(false); /* every call was failed */
+    CHECK(false); /* every call has failed once */
 }
 
 static void fails(struct sl_client *client)
@@ -451,14 +451,14 @@ static void fails(struct sl_client *client)
     fails_of(client, true, false);
     sl_gpu_end();
     CHECK(fake->contexts == 0);
-    /* They went with the context that was broken for good: streams, and the buffer through which
-     * copies go as long as the arena is not populated, which is a matter of time. */
+    /* They were destroyed with the broken context: streams, and the buffer that copies use until
+     * the arena is populated, which depends on time. */
     fake->streams = 0;
     fake->host_allocations = 0;
     fails_of(client, false, true);
 }
 
-/* ---- the ways ---- */
+/* ---- copy paths ---- */
 
 #define PIECES       16u
 #define PIECE_BYTES  4096u
@@ -471,7 +471,7 @@ static struct sl_pieces way_puts[WAY_VALUES], way_gets[WAY_VALUES];
 static char way_keys[WAY_VALUES][16];
 static sl_err way_codes[WAY_VALUES];
 
-/* Values of pieces that lie apart from each other on the device, and of `tail` bytes more. */
+/* Values of pieces that are scattered on the device, and of `tail` bytes more. */
 static void ways_make(uint64_t tail)
 {
     memset(device, 0xdd, DEVICE_BYTES);
@@ -518,8 +518,8 @@ static void ways_get(struct sl_client *client)
     }
 }
 
-/* Small pieces go by kernels, their digests are made on the GPU, and nothing is waited for but the
- * halves: each of 8 MiB, 4 MiB are one. */
+/* Small pieces are copied by kernels, their digests are made on the GPU, and the only waits are
+ * for the halves: each has 8 MiB, so 4 MiB need one. */
 static void ways(struct sl_client *client)
 {
     static const uint64_t tails[] = {0, 1, 100};
@@ -538,7 +538,7 @@ static void ways(struct sl_client *client)
     CHECK(fake->allocations == 1 && fake->modules == 0 && fake->host_allocations == 0);
 }
 
-/* Large values, too, whose digests go over several halves, and that begin in the middle of one. */
+/* Also large values, whose digests extend over several halves and begin in the middle of one. */
 static void halves(struct sl_client *client, bool by_gpu)
 {
     static unsigned char large[11 * SL_MIB + 77];
@@ -570,7 +570,7 @@ static void halves(struct sl_client *client, bool by_gpu)
     drop(client, "large");
 }
 
-/* More pieces than a half has rows for, in no order, and chunks that begin and end within them. */
+/* More pieces than a half has rows for, unordered, and chunks that begin and end within them. */
 static void crumbs(struct sl_client *client)
 {
     enum { COUNT = 20000, BYTES = 101, STRIDE = 300 };
@@ -596,8 +596,8 @@ static void crumbs(struct sl_client *client)
     drop(client, "crumbs");
 }
 
-/* The kernels cannot be loaded, or there is no memory for them: copies serve, the processor
- * digests. They are not asked for again and again. */
+/* The kernels cannot be loaded, or there is no memory for them: plain copies are used and the
+ * CPU digests. The client does not retry them all the time. */
 static void no_kernels(struct sl_client *client)
 {
     static const char *const symbols[] = {"fake_module_load", "fake_module_function",
@@ -626,14 +626,14 @@ static void kernels(struct sl_client *client)
     mixed(client);
     draft(client);
     sl_gpu_end();
-    fake->registered_max = 1; /* nothing can be pinned: through the bounce memory */
+    fake->registered_max = 1; /* no memory can be pinned: through the bounce memory */
     fake->registered = 1;
     ways(client);
     halves(client, true);
     sl_gpu_end();
     fake->registered_max = 0;
     no_kernels(client);
-    fake->foreign_context = true; /* the engine has a context of its own: copies alone */
+    fake->foreign_context = true; /* the engine has a context of its own: only copies */
     ways_make(7);
     ways_put(client, 7);
     ways_get(client);
@@ -642,8 +642,8 @@ static void kernels(struct sl_client *client)
     fails_of(client, false, false);
 }
 
-/* Where registered memory has an address of its own on the device, a batch with the processor's is
- * an illegal address, and the engine's context with it: the client copies one by one. */
+/* Where registered memory has another address on the device, a batch with the CPU's address is
+ * illegal and breaks the engine's context: the client copies one by one. */
 static void attribute(struct sl_client *client)
 {
     fake->no_host_pointers = true;
@@ -658,7 +658,7 @@ static void attribute(struct sl_client *client)
     CHECK(fake->batches == 0 && fake->stuck == 0 && fake->launches > 0);
 }
 
-/* ---- what does not end ---- */
+/* ---- copies that do not end ---- */
 
 #define MANY 980u /* values of FORWARD bytes in 64 MiB */
 
@@ -676,16 +676,16 @@ static void hangs(struct sl_client *client)
     CHECK(code == SL_ERR_DEVICE && strstr(why.text, "did not end by the deadline") != NULL);
     CHECK(sl_clock_monotonic_ns() - begun_ns < WAIT_NS / 2);
     CHECK(get_one(client, "hangs", &whole, 1) == SL_ERR_NOT_FOUND);
-    /* This GPU's copies are refused at once; everything else goes on. */
+    /* This GPU's copies are refused immediately; everything else works. */
     const struct sl_pieces other_item = {.key = key_of("other"), .at = &whole, .count = 1};
     CHECK(sl_put_pieces(client, &other_item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
     CHECK(code == SL_ERR_DEVICE && strstr(why.text, "is not used") != NULL);
-    for (uint32_t i = 0; i < MANY; i++) { /* nearly all memory: none of them gets its extent */
+    for (uint32_t i = 0; i < MANY; i++) { /* nearly all memory: no put gets its extent */
         char text[16];
         (void)snprintf(text, sizeof text, "host/%u", i);
         CHECK(sl_put(client, key_of(text), host, FORWARD, WAIT_NS, &why) == SL_OK);
     }
-    fake->hangs = false; /* what was on its way lands now */
+    fake->hangs = false; /* the copies under way land now */
     CHECK(put_one(client, "again", &whole, 1) == SL_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         char text[16];
@@ -694,7 +694,7 @@ static void hangs(struct sl_client *client)
                      &why) == SL_OK);
         CHECK(memcmp(other, host, FORWARD) == 0);
     }
-    /* A draft that may be written to for ever is not committed. */
+    /* A draft that the device may still write to is never committed. */
     struct sl_draft *open = NULL;
     CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
           SL_OK);
@@ -712,7 +712,7 @@ struct stuck {
     uint32_t number;
     pthread_t thread;
     uint64_t took_ns;
-    bool draft; /* else a put */
+    bool draft; /* or a put */
 };
 
 /* Ends with an error, soon after its deadline. */
@@ -744,8 +744,8 @@ static void *stuck_run(void *at)
     return NULL;
 }
 
-/* So many threads write from a GPU that does nothing, some by drafts, some by extents granted ahead
- * when `warm`. */
+/* This number of threads writes from a GPU that does nothing, some by drafts, some by
+ * preallocated extents when `warm`. */
 static void stuck_threads(struct sl_client *client, uint32_t count)
 {
     struct stuck all[8];
@@ -770,13 +770,13 @@ static void host_puts(struct sl_client *client, uint32_t count)
     }
 }
 
-/* What a GPU may write to is taken until the copies are known to have ended, and free then. Says
- * "over" after the last call; the test looks at how much is used, and ends it. */
+/* Memory that a GPU may write to stays in use until the copies are known to have ended, and is
+ * free then. Prints "over" after the last call; the test checks the bytes in use, and ends it. */
 static void late(struct sl_client *client)
 {
     const struct sl_piece whole = {device, FORWARD, 0};
     for (uint32_t round = 0; round < 4; round++) {
-        host_puts(client, 8); /* this size is granted ahead from here on */
+        host_puts(client, 8); /* from here on this size is preallocated */
         stuck_threads(client, 1u << round);
         fake->hangs = false;
         CHECK(put_one(client, "again", &whole, 1) == SL_OK);
@@ -794,7 +794,8 @@ static void late(struct sl_client *client)
     (void)getchar();
 }
 
-/* What a GPU may still read from stays, too: says "held" when the value was removed meanwhile. */
+/* Memory that a GPU may still read from also stays: prints "held" when the value was removed
+ * meanwhile. */
 static void late_get(struct sl_client *client)
 {
     const struct sl_piece whole = {device, FORWARD, 0};
@@ -802,7 +803,7 @@ static void late_get(struct sl_client *client)
     const struct sl_pieces items[] = {item, item};
     sl_err codes[2] = {SL_OK, SL_OK};
     CHECK(sl_put(client, key_of("small"), "x", 1, WAIT_NS, &why) == SL_OK);
-    for (uint32_t count = 1; count <= 2; count++) { /* alone, and in a batch */
+    for (uint32_t count = 1; count <= 2; count++) { /* one by one, and in a batch */
         CHECK(sl_put(client, key_of("got"), host, FORWARD, WAIT_NS, &why) == SL_OK);
         fake->hangs = true;
         CHECK(sl_get_pieces(client, items, count, true, NULL, codes, STUCK_NS, &why) == SL_OK);
@@ -819,7 +820,7 @@ static void late_get(struct sl_client *client)
     }
 }
 
-/* Also of a client that was closed meanwhile: its process lives, and so do the copies. */
+/* Also for a client that was closed meanwhile: its process lives, and so do the copies. */
 static void closed_while_it_hangs(struct sl_client *client)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
@@ -827,14 +828,14 @@ static void closed_while_it_hangs(struct sl_client *client)
     const struct sl_piece whole = {device, FORWARD, 0};
     struct sl_client *leaving = NULL;
     CHECK(sl_client_open(&options, &leaving, &why) == SL_OK);
-    await_pinned(leaving, 1); /* from here on copies go straight into the arena */
+    await_pinned(leaving, 1); /* from here on copies write directly to the arena */
     host_puts(leaving, 8);
     memset(device, 0xaa, FORWARD);
     stuck_threads(leaving, 4);
     sl_client_close(&leaving);
-    (void)sleep(5); /* twice reservation_ttl: what lies unused was taken back */
+    (void)sleep(5); /* twice reservation_ttl: unused extents were reclaimed */
     host_puts(client, MANY);
-    fake->hangs = false; /* what was on its way lands now */
+    fake->hangs = false; /* the copies under way land now */
     CHECK(put_one(client, "again", &whole, 1) == SL_OK);
     for (uint32_t i = 8; i < MANY; i++) {
         char text[16];
@@ -844,10 +845,10 @@ static void closed_while_it_hangs(struct sl_client *client)
         CHECK(err == SL_ERR_NOT_FOUND || (err == SL_OK && memcmp(other, host, FORWARD) == 0));
     }
     sl_client_close(&client);
-    _exit(0); /* what is pinned stays so to the end of the process */
+    _exit(0); /* pinned memory stays pinned until the process ends */
 }
 
-/* Arenas are pinned for all GPUs: while copies of one are stuck nothing is unpinned, in whichever
+/* Arenas are pinned for all GPUs: while copies of one are stuck nothing is unpinned, in any
  * context. */
 static void ends_while_it_hangs(struct sl_client *client)
 {
@@ -867,7 +868,7 @@ static void ends_while_it_hangs(struct sl_client *client)
     int before = fake->registrations;
     sl_client_close(&leaving);
     CHECK(fake->registrations >= before);
-    _exit(0); /* what is pinned stays so to the end of the process */
+    _exit(0); /* pinned memory stays pinned until the process ends */
 }
 
 /* ---- the engine's event ---- */
@@ -888,7 +889,7 @@ static void event(struct sl_client *client)
     memset(other, 0x5a, FORWARD);
     CHECK(engine.fill((uintptr_t)device, 0x5a, FORWARD, stream) == 0);
     CHECK(engine.event_record(over, stream) == 0 && engine.context_set(NULL) == 0);
-    /* It is not over in time: nothing is copied, and the GPU is used as before. */
+    /* It does not complete in time: nothing is copied, and the GPU is used as before. */
     fake->hangs = true;
     fake->copies = 0;
     CHECK(sl_put_pieces_after(client, &put, 1, NULL, over, &code, SL_NS_PER_S / 2, &why) == SL_OK);
@@ -898,7 +899,7 @@ static void event(struct sl_client *client)
     CHECK(sl_put_pieces_after(client, &put, 1, NULL, over, &code, WAIT_NS, &why) == SL_OK);
     CHECK(code == SL_OK && fake->busy_queries == 0);
     same_digest(client, "event", other, FORWARD);
-    /* What the engine still does with the blocks comes before what is loaded into them. */
+    /* The engine's pending work on the blocks precedes the load into them. */
     CHECK(engine.context_set(context) == 0);
     CHECK(engine.fill((uintptr_t)device + 8 * SL_MIB, 0x77, FORWARD, stream) == 0);
     CHECK(engine.event_record(over, stream) == 0 && engine.context_set(NULL) == 0);
@@ -925,8 +926,8 @@ static void *waiting_put(void *at)
     return NULL;
 }
 
-/* While one thread waits for an event, copies of the others go on: the event's work may wait for
- * them. */
+/* While one thread waits for an event, other threads' copies proceed: the event's work may wait
+ * for them. */
 static void event_others(struct sl_client *client)
 {
     const struct sl_piece from = {device + 8 * SL_MIB, FORWARD, 0};
@@ -943,7 +944,7 @@ static void event_others(struct sl_client *client)
     CHECK(engine.event_create(&made, SL_CU_EVENT_NO_TIMING | SL_CU_EVENT_INTERPROCESS) == 0);
     CHECK(engine.fill((uintptr_t)device, 0x5a, FORWARD, stream) == 0);
     CHECK(engine.event_record(made, stream) == 0);
-    /* As of another process: being asked does not get its work done. */
+    /* An event of another process: a query does not advance its work. */
     CHECK(engine.event_ipc_get(&handle, made) == 0);
     CHECK(engine.event_ipc_open(&waiting.event, handle) == 0 && engine.context_set(NULL) == 0);
     uint64_t queries = fake->queries;
@@ -1000,15 +1001,15 @@ int main(int argc, char **argv)
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
                                               .settings = settings};
     struct sl_client *client = NULL;
-    CHECK(!sl_gpu_present()); /* nobody loaded a driver */
+    CHECK(!sl_gpu_present()); /* no driver is loaded */
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
     CHECK(sl_put(client, key_of("before"), "x", 1, WAIT_NS, &why) == SL_OK);
-    engine_start(argv[5]); /* noticed although it came late */
+    engine_start(argv[5]); /* noticed although it was loaded late */
     for (uint32_t i = 0; i < SL_COUNT(whats); i++) {
         if (strcmp(whats[i].name, argv[4]) == 0) {
             whats[i].run(client);
             sl_client_close(&client);
-            CHECK(fake->registrations == 0); /* nothing pinned that is not mapped any more */
+            CHECK(fake->registrations == 0); /* no unmapped memory is still pinned */
             sl_gpu_end();
             CHECK(fake->contexts == 0 && fake->streams == 0 && fake->host_allocations == 0);
             return 0;

@@ -1,5 +1,6 @@
-/* tests/node/directory_redis_test.c - the cluster directory and its feed with a real redis-server:
- * what one node publishes another one finds; the server dies, stands still, comes back. */
+/* tests/node/directory_redis_test.c - the cluster directory and its feed with a real
+ * redis-server: one node finds what another one publishes; the server dies, is stopped, and
+ * returns. */
 #include "actors/transporter/publish/feed.h"
 #include "tests/support/redis_server.h"
 #include "tests/unit/index_support.h"
@@ -8,7 +9,7 @@
 #include <poll.h>
 #include <signal.h>
 
-#define LIMIT_NS (60 * SL_NS_PER_S) /* ends a hang, nothing else */
+#define LIMIT_NS (60 * SL_NS_PER_S) /* only ends a hang */
 #define KEYS     3000u
 
 struct node {
@@ -141,7 +142,7 @@ static sl_err ask(struct node *node, const char *const *keys, uint32_t count)
     return sl_directory_lookup(node->directory, &lookup);
 }
 
-/* Asks until the answer is as wanted: publishing takes its time. */
+/* Asks until the answer is as wanted: publishing takes time. */
 static void ask_until(struct node *asker, struct node *holder, const char *key, uint32_t holders)
 {
     uint64_t until_ns = sl_clock_monotonic_ns() + LIMIT_NS;
@@ -202,7 +203,7 @@ START_TEST(what_a_node_holds_another_one_finds)
         ask_until(&b, &a, "key-2999", 1);
         ask_until(&b, &a, "nowhere", 0);
         const char *const mine = "key-0";
-        ck_assert_int_eq(ask(&a, &mine, 1), SL_ERR_NOT_FOUND); /* nobody else */
+        ck_assert_int_eq(ask(&a, &mine, 1), SL_ERR_NOT_FOUND); /* no other node */
 
         ask_until(&b, &a, "short-lived", 1);
         sl_index_unlink(a.bed.index, ref, SL_RECORD_FREE);
@@ -236,14 +237,14 @@ START_TEST(a_node_without_a_sign_of_life_is_ignored)
         ask_until(&b, &a, "key-1", 1);
         RUN_UNTIL(published(&a) >= KEYS, &a, &b);
 
-        /* It stands still (both sides are b): its record expires, its keys stay. */
+        /* It is stopped (both sides are b): its record expires, its keys stay. */
         RUN_UNTIL(member_count(&b) == 0, &b, &b);
         const char *const key = "key-1";
         ck_assert_int_eq(ask(&b, &key, 1), SL_ERR_NOT_FOUND);
 
-        ask_until(&b, &a, "key-1", 1); /* it goes on */
+        ask_until(&b, &a, "key-1", 1); /* it continues */
 
-        /* A new life with other contents: what the former one wrote does not count. */
+        /* A new life with other contents: keys of the former one do not count. */
         bed_detach(&a.bed);
         ck_assert_int_eq(sl_segment_remove(a.bed.dir, "arena.0", NULL), SL_OK);
         sleep(1); /* the birth of an arena has the resolution of the wall clock's seconds */
@@ -290,7 +291,7 @@ static uint64_t published_ns(const struct node *node)
     return stats.published_ns;
 }
 
-/* Without asking again: every key is there at the first look. */
+/* Without asking again: the first look-up finds every key. */
 static void all_are_found(struct node *asker, struct node *holder, uint32_t count)
 {
     char text[8][32];
@@ -327,7 +328,7 @@ START_TEST(what_is_called_published_is)
             ck_assert_uint_lt(published_ns(&a), now_ns);
             RUN_UNTIL(published_ns(&a) > now_ns, &a, &b);
             all_are_found(&b, &a, count);
-            if (round == 1) { /* a server that knows nothing: the claim is taken back */
+            if (round == 1) { /* a server without data: the claim is withdrawn */
                 sl_redis_kill(&redis);
                 RUN_UNTIL(!is_up(&a) && !is_up(&b), &a, &b);
                 node_step(&a);
@@ -352,12 +353,13 @@ START_TEST(a_server_that_stands_still_costs_misses)
 
         uint32_t downs = b.downs, before = b.found_count;
         ck_assert_int_eq(kill(redis.pid, SIGSTOP), 0);
-        if (ask(&b, &key, 1) == SL_OK) { /* ends by the server's time limit, not by its own */
+        if (ask(&b, &key, 1) == SL_OK) { /* ends at the server's time limit, not at its own */
             RUN_UNTIL(b.found_count > before, &a, &b);
             ck_assert_int_eq(b.code, SL_ERR_UNREACHABLE);
         }
         RUN_UNTIL(b.downs > downs, &a, &b);
-        for (uint32_t i = 0; i < 100; i++) { /* connections are accepted, words are not answered */
+        for (uint32_t i = 0; i < 100; i++) { /* connections are accepted, commands are not
+                                              * answered */
             node_step(&b);
             ck_assert_int_eq(ask(&b, &key, 1), SL_ERR_UNREACHABLE);
             usleep(1000);

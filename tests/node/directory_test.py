@@ -1,4 +1,4 @@
-"""The cluster directory of a real node: what it publishes, and a server that dies; and sluicectl doctor."""
+"""The cluster directory of a real node: its published keys, and a server that dies; and sluicectl doctor."""
 
 import contextlib
 import itertools
@@ -44,7 +44,7 @@ class Redis:
                 while chunk := connection.recv(65536):
                     reply += chunk
         except (FileNotFoundError, ConnectionError):
-            return b""  # not there yet
+            return b""  # the socket does not exist yet
         return reply[:-len(b"+OK\r\n")]
 
     def key_count(self):
@@ -65,7 +65,7 @@ def transporter(node):
 
 
 def settings(redis):
-    # The limit of time is generous: this test is about a server that is away, not about a slow one.
+    # The time limit is generous: this test is about a server that is down, not about a slow one.
     return ["--directory", "redis", "--directory-url", "unix://" + redis.socket, "--directory-timeout", "30s",
             "--directory-name", "test", "--node-name", "node-a"]
 
@@ -81,7 +81,7 @@ class Directory(unittest.TestCase):
             node.ctl("rm", "two")
             wait_until(lambda: redis.key_count() == 2, 20, "two keys in redis")
             node.stop()
-            self.assertEqual(redis.say("GET", "sluice:test:n:node-a"), b"$-1\r\n")  # it said goodbye
+            self.assertEqual(redis.say("GET", "sluice:test:n:node-a"), b"$-1\r\n")  # it withdrew its record
 
     def test_a_server_that_dies_degrades_and_comes_back(self):
         with Redis() as redis, Node(ranks=1, settings=settings(redis)) as node:
@@ -226,7 +226,7 @@ class Doctor(unittest.TestCase):
                 os.chmod(path, mode)
                 check = subprocess.run([CTL, "config", "--check", *settings], capture_output=True, text=True, check=False,
                                        env={**os.environ, "SLUICE_METRICS_TOKEN_FILE": files["token"]})
-                self.assertEqual(check.returncode, 1)  # a restart asks this before it stops what runs
+                self.assertEqual(check.returncode, 1)  # a restart checks this before it stops running processes
                 self.assertIn(f"mode {mode:04o}", check.stderr)
                 try:
                     with node:
@@ -317,7 +317,7 @@ class Doctor(unittest.TestCase):
             self.assertEqual([files for _, _, files in os.walk(keys) if files], [])
         os.chmod(keys, 0o1777)
         subprocess.run([CTL, "keygen", keys, "a"], check=True, stdout=subprocess.DEVNULL)
-        if os.geteuid() == 0:  # makes those of a node's user
+        if os.geteuid() == 0:  # makes the files of a node's user
             os.mkdir(keys + "/theirs")
             os.chown(keys + "/theirs", 65534, 65534)
             subprocess.run([CTL, "keygen", keys + "/theirs", "a"], check=True, stdout=subprocess.DEVNULL)
@@ -375,7 +375,7 @@ class Doctor(unittest.TestCase):
         for check in ("memory", "disk", "ports", "key_files", "cluster_keys", "directory"):
             self.assertEqual(lines[check]["level"], "ok", lines[check])
         self.assertEqual(code, 1 if any(line["level"] == "fail" for line in lines.values()) else 0)
-        self.assertEqual(os.listdir(self.directory), [])  # nothing stays behind
+        self.assertEqual(os.listdir(self.directory), [])  # nothing is left
 
     @unittest.skipIf(shutil.which("redis-server") is None, "skipped: redis-server is not installed")
     def test_a_directory_that_answers_is_fine(self):

@@ -1,4 +1,5 @@
-"""The directory of a disk tier: what an operator makes is used, what cannot work ends the start, and a tier that dies is told of."""
+"""The directory of a disk tier: a directory that an operator made is used, an unusable one makes the start fail, and a tier that dies is
+reported."""
 
 import contextlib
 import fcntl
@@ -41,7 +42,7 @@ class DiskStart(unittest.TestCase):
         node = self.node()
         os.mkdir(self.place(node))
         os.chmod(self.place(node), 0o755)
-        for mode in (0o755, 0o700, 0o755):  # changed afterwards, it moves nothing
+        for mode in (0o755, 0o700, 0o755):  # a later change does not move it
             os.chmod(self.place(node), mode)
             node.start()
             key = f"key{mode}"
@@ -64,7 +65,7 @@ class DiskStart(unittest.TestCase):
         self.assertFalse(os.path.exists(self.own(node)))
 
     def refused(self, node, *texts, seconds=10):
-        """The start ends soon, says why, and leaves nothing that runs."""
+        """The start fails soon, reports why, and leaves no process running."""
         started = time.monotonic()
         done = node.supervisor("start", *node.settings, check=False)
         self.assertLess(time.monotonic() - started, seconds * PATIENCE)
@@ -159,7 +160,7 @@ class DiskStart(unittest.TestCase):
         node.supervisor("restart")
         self.put_flushed(node, "kept")
 
-    # ---- a disk that is sick, and a node that starts all the same ----
+    # ---- a failing disk, and a node that starts nevertheless ----
 
     def two_paths(self, node, other):
         node.settings += ["--disk-path", f"{self.place(node)},{other}"]
@@ -173,7 +174,7 @@ class DiskStart(unittest.TestCase):
         self.put_flushed(node, "kept")
 
     def test_a_disk_whose_lock_is_held_a_while_is_waited_for(self):
-        """As by requests of a killed tierer that the device has not answered."""
+        """As with requests of a killed tierer that the device has not answered."""
         node = self.node()
         os.mkdir(self.place(node), 0o700)
         with open(self.place(node) + "/lock", "w", encoding="utf-8") as lock:
@@ -200,7 +201,7 @@ class DiskStart(unittest.TestCase):
         self.assertNotIn("has not answered", node.start().stdout)
 
     def test_a_check_that_does_not_answer_keeps_no_node_from_its_start(self):
-        """As on a device that hangs: the program that checks never ends by itself."""
+        """As on a device that hangs: the program that checks never ends."""
         node = self.node()
         node.programs_with_ctl('"config --check"*) exec sleep 600 ;;')
         said = node.start().stdout
@@ -222,7 +223,7 @@ class DiskStart(unittest.TestCase):
     # ---- a file system that is full below the ceiling ----
 
     def put_many(self, node, numbers):
-        """Far more than memory takes: each put that finds it full waits for the disk."""
+        """Puts far more than memory holds: each put that finds it full waits for the disk."""
         with Values(node) as client:
             for number in numbers:
                 client.put(f"v{number}", bytes([number]) * (900 << 10), 60000)
@@ -261,7 +262,7 @@ class DiskStart(unittest.TestCase):
         node.ctl("put", "a", "-", stdin=b"a")
         wait_until(lambda: self.told(node)[0] == "degraded", 60, "it is full")
         self.assertIn("full: ", self.told(node)[1])
-        with Values(node) as client:  # as without a disk, at once: the oldest leave memory
+        with Values(node) as client:  # as without a disk, immediately: the oldest leave memory
             for number in range(30):
                 client.put(f"v{number}", bytes([number]) * (900 << 10), 60000)
         os.remove(self.place(node) + "/of-another-program")
@@ -283,10 +284,10 @@ class DiskStart(unittest.TestCase):
         node.ctl("put", "new", "-", stdin=bytes(900 << 10))
         wait_until(lambda: self.told(node)[1].startswith("full: "), 60, "it is full")
 
-    # ---- what is not live ----
+    # ---- dead values ----
 
     def files(self, node):
-        """How many segments there are, and the bytes that they take."""
+        """Number of log files, and bytes that they take."""
         blocks = []
         for name in os.listdir(self.place(node)):
             with contextlib.suppress(FileNotFoundError):
@@ -294,7 +295,7 @@ class DiskStart(unittest.TestCase):
         return len(blocks), sum(blocks)
 
     def test_segments_in_the_middle_give_their_room_back(self):
-        """One value lives, in the oldest: what came after it and went costs no room, and files do not become more and more."""
+        """One value is live, in the oldest file: later values that were removed take no space, and the number of files does not grow."""
         node = Node(ranks=1, memory="8MiB", disk="32MiB", settings=("--disk-segment", "1MiB"))
         self.addCleanup(node.__exit__)
         node.start()
@@ -328,7 +329,7 @@ class DiskStart(unittest.TestCase):
     # ---- a disk that takes long to read ----
 
     def slow(self, node):
-        """The file that says how many reads of segments the tierer's start and scan may do; without it all of them."""
+        """A file with the number of reads of log files that the tierer's start and scan may do; without it all of them."""
         library = os.path.join(BIN, "../tests/held/libheld_reads.so")
         if not os.path.exists(library):
             self.skipTest("nothing is preloaded into sanitized programs")
@@ -368,9 +369,9 @@ class DiskStart(unittest.TestCase):
         self.assertEqual(node.ctl("get", "old0", check=False).returncode, 1)  # a miss
         node.ctl("put", "new", "-", stdin=b"new")
         self.assertEqual(node.ctl("get", "new").stdout, b"new")
-        time.sleep(3)  # as long as nobody may be silent
+        time.sleep(3)  # as long as an actor may be silent
 
-        self.allow(held, segments + 2)  # the start ends; what the registrar is told is read again, and held
+        self.allow(held, segments + 2)  # the start ends; the records for the registrar are read again, and held up
         wait_until(lambda: self.told(node)[1].startswith("reporting its contents"), 60, "its log is read")
         self.assertEqual(node.ctl("status", "--ready").returncode, 0)
         time.sleep(3)
@@ -404,7 +405,7 @@ class DiskStart(unittest.TestCase):
     # ---- a tier that dies while the node runs ----
 
     def broken(self):
-        """A node whose tierer can start no more: a file stands where its disk was."""
+        """A node whose tierer can no longer start: a file is in the place of its disk."""
         node = self.node()
         node.start()
         for key in ("a", "b", "c"):
@@ -425,13 +426,13 @@ class DiskStart(unittest.TestCase):
             started = time.monotonic()
             done = node.ctl(*words, "--op-timeout" if words[0] == "rm" else "--timeout", "60s", check=False)
             self.assertLess(time.monotonic() - started, 20, words)
-            self.assertEqual(done.returncode, 1, done.stderr)  # not 3: the node is there
+            self.assertEqual(done.returncode, 1, done.stderr)  # not 3: the node exists
             self.assertRegex(done.stderr.decode(), "disk is unavailable|no disk tier")
             self.assertIn("sluicectl tiers", done.stderr.decode())
             self.assertIn("flush again" if words == ["flush"] else "no need to repeat", done.stderr.decode())
         self.assertNotEqual(node.ctl("get", "a", check=False).returncode, 0)
-        for command in (("restart", "keyer"), ("start", *node.settings)):  # which goes on under a new supervisor
-            done = node.supervisor(*command, check=False)  # a tierer that has just been started may be missed
+        for command in (("restart", "keyer"), ("start", *node.settings)):  # the node continues under a new supervisor
+            done = node.supervisor(*command, check=False)  # a tierer that was just started may be missed
             self.assertTrue(done.returncode == 0 or "continues without tierer.0" in done.stdout, done.stdout)
             self.assertEqual(node.ctl("get", "new").stdout, b"new")
             os.kill(node.supervisor_pid(), signal.SIGKILL)
@@ -450,7 +451,7 @@ class DiskStart(unittest.TestCase):
         [memory] = [line for line in self.doctor_lines(node) if line["check"] == "memory"]
         self.assertIn("memory, index_memory and trace_events need up to 152.3 MiB", memory["text"])  # and at least 64 of them for the index
         node.stop()
-        self.assertIn("no disk tier", self.disk_lines(node)[0]["text"])  # none runs: the defaults
+        self.assertIn("no disk tier", self.disk_lines(node)[0]["text"])  # no tierer runs: the defaults
 
     def test_doctor_tells_of_a_tier_that_dies(self):
         node = self.broken()

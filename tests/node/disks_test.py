@@ -1,4 +1,4 @@
-"""A node with several disks: one that dies, is lost or cannot be used costs its own objects; paths come, go and swap."""
+"""A node with several disks: one that dies, is lost or cannot be used costs only its own objects; paths are added, removed and swapped."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ class DisksNode(Node):
         super().__init__(ranks=1, memory="4MiB", disk=str(DISK), settings=SETTINGS)
         self.settings += ["--disk-path", self.paths(paths)]
         self.values = {}
-        self.said = {}  # of keys that were not found
+        self.said = {}  # errors of keys that were not found
         self.random = random.Random(7)
 
     def path(self, letter):
@@ -44,7 +44,7 @@ class DisksNode(Node):
         self.ctl("flush", "--timeout", "120s")
 
     def missing(self, keys=None, timeout_ms=60000):
-        """What is not there, or not within the time."""
+        """Keys that are missing, or are not found in time."""
         missing = []
         with Values(self) as client:
             for key in keys or self.values:
@@ -86,13 +86,13 @@ class Disks(unittest.TestCase):
             pace = random.Random(3)
             while not stopping.wait(0.1 + pace.random() / 2):
                 if node.processes().get("tierer.1", (0, ""))[1] == "running":
-                    with contextlib.suppress(ProcessLookupError):  # it has ended, and the supervisor does not know yet
+                    with contextlib.suppress(ProcessLookupError):  # it has ended, but the supervisor does not know yet
                         kills.append(node.kill("tierer.1"))
 
         thread = threading.Thread(target=killer)
         thread.start()
         try:
-            for turn in range(16):  # so long that it dies several times meanwhile
+            for turn in range(16):  # long enough that it dies several times meanwhile
                 if turn < 5 or len(kills) < 3:
                     node.put(f"load{turn}", 12)
                     stopping.wait(0.1)
@@ -100,9 +100,9 @@ class Disks(unittest.TestCase):
         finally:
             stopping.set()
             thread.join()
-        # Killed often, it waits before it comes back; who reads what it has meanwhile hears that it is away.
+        # Killed often, it waits before it restarts; meanwhile reads of its objects fail as unreachable.
         node.wait_ready(30)
-        node.put("after", 12)  # on a busy machine it may have died each time before it was given anything
+        node.put("after", 12)  # on a busy machine it may have died each time before it got any value
         node.flush()
         self.all_there(node)
         node.stop()
@@ -121,7 +121,7 @@ class Disks(unittest.TestCase):
         node.flush()
         on_b = node.disks()["tierer.1"]["objects"]
         self.assertGreater(on_b, 0)
-        with node.standing_still():  # nobody starts it again before its files are gone
+        with node.standing_still():  # so that it does not restart before its files are removed
             old = node.kill("tierer.1")
             shutil.rmtree(node.path("B"))
         node.wait_restarted("tierer.1", old, 20)
@@ -145,7 +145,7 @@ class Disks(unittest.TestCase):
         with open(node.path("B"), "w", encoding="utf-8") as file:
             file.write("no directory")
         node.kill("tierer.1")
-        wait_until(lambda: "tierer.1 not reachable" in node.ctl("status").stdout.decode(), 20, "the node says so")
+        wait_until(lambda: "tierer.1 not reachable" in node.ctl("status").stdout.decode(), 20, "the node reports it")
         node.put("new", 24)
         node.flush()
         new = [key for key in node.values if key.startswith("new/")]
@@ -183,7 +183,7 @@ class Disks(unittest.TestCase):
             node.put(name, 24)
         node.flush()
         self.all_there(node)
-        print(f"memory kept {keep}: path taken out, {len(lost)} of {len(node.values)} objects were there alone")
+        print(f"memory kept {keep}: path removed, {len(lost)} of {len(node.values)} objects were only there")
 
     def test_changed_paths_with_the_memory_kept(self):
         self.check_changes(True)

@@ -1,10 +1,10 @@
 /* tests/node/engine_memory_probe.c - an engine registers device memory of all kinds on a running
- * node, on a driver that plays a GPU; a device as a swapper has it maps what was registered.
+ * node, on a driver that plays a GPU; a device like a swapper's maps the registered memory.
  * pieces_test.py starts both.
  *
  *   engine_memory_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT DRIVER
  *
- * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
+ * WHAT is one of the names at the end of this file. Exit code 0: all checks passed. */
 #include "client/lib/engine.h"
 #include "client/lib/gpu.h"
 #include "cuda/driver.h"
@@ -23,7 +23,7 @@
         }                                                                                        \
     } while (0)
 
-#define WAIT_NS  (60 * SL_NS_PER_S) /* no call is measured: the end of hangs */
+#define WAIT_NS  (60 * SL_NS_PER_S) /* only ends hangs: no call is measured */
 #define LAYERS   3u
 #define BLOCKS   8u
 #define PIECE    65536u
@@ -33,7 +33,7 @@
 
 static struct sl_error why;
 static struct fake_cuda *fake;
-static struct sl_driver driver; /* as the engine's process uses it */
+static struct sl_driver driver; /* the engine's own driver */
 static const char *library;
 static char runtime_directory[1024];
 
@@ -128,7 +128,7 @@ static struct sl_memory_handle handle_of(const struct sl_item_region *region)
     return handle;
 }
 
-/* A device as a swapper has it maps each layer and finds the layer's bytes there. */
+/* A device like a swapper's maps each layer and finds the layer's bytes there. */
 static void layers_are_mapped(const struct sl_engine *engine, const uint64_t *addresses,
                               uint64_t row_bytes)
 {
@@ -173,7 +173,7 @@ static sl_err store(struct sl_engine *engine)
     return err;
 }
 
-/* ---- what is registered ---- */
+/* ---- kinds of memory ---- */
 
 /* Tensors that torch's caching allocator cut from one allocation. */
 static void allocated(struct sl_client *client)
@@ -196,8 +196,8 @@ static void allocated(struct sl_client *client)
     CHECK(driver.memory_free(base) == 0);
 }
 
-/* Freed, and other memory at the same address (an allocator that reuses it): the old registration
- * is no good, a new one is. */
+/* Freed, and other memory at the same address (an allocator that reuses it): the old
+ * registration fails, a new one works. */
 static void reallocated(struct sl_client *client)
 {
     sl_cu_ptr base = 0, again = 0;
@@ -219,8 +219,7 @@ static void segments(struct sl_client *client)
     struct segment segment;
     struct sl_engine *engine = NULL;
     segment_open(&segment, SL_CU_HANDLE_FD);
-    const uint64_t row_bytes =
-        36 * GRANULE + 4096; /* three layers of it overlap: the bed's matter */
+    const uint64_t row_bytes = 36 * GRANULE + 4096; /* with it three layers overlap, on purpose */
     const uint64_t addresses[LAYERS] = {segment.base, segment.base + GRANULE + 8192,
                                         segment.base + 3 * GRANULE - 4096};
     CHECK(engine_open(client, addresses, row_bytes, &engine) == SL_OK);
@@ -234,7 +233,8 @@ static void segments(struct sl_client *client)
     segment_close(&segment);
 }
 
-/* Sleep mode: unmapped, and mapped anew at the same addresses. No byte goes to the wrong memory. */
+/* Sleep mode: memory is unmapped, and other memory mapped at the same addresses. No byte is
+ * written to the wrong memory. */
 static void sleeps(struct sl_client *client)
 {
     struct segment segment;
@@ -263,14 +263,14 @@ static void sleeps(struct sl_client *client)
     sl_engine_end(&engine);
     CHECK(device->ops->map(device, &handle, ROW, &mapping, &why) == SL_ERR_NOT_FOUND);
 
-    CHECK(engine_open(client, addresses, ROW, &engine) == SL_OK); /* as it is told to */
+    CHECK(engine_open(client, addresses, ROW, &engine) == SL_OK); /* as the error text says */
     layers_are_mapped(engine, addresses, ROW);
     sl_engine_end(&engine);
     segment_close(&segment);
     sl_device_close(&device);
 }
 
-/* What cannot be shared is refused with what helps. */
+/* Memory that cannot be shared is refused, and the error says what helps. */
 static void refused(struct sl_client *client)
 {
     static const struct {
@@ -296,7 +296,7 @@ static void refused(struct sl_client *client)
     CHECK(driver.memory_free(base) == 0);
 }
 
-/* Each call of the driver fails in turn: an error, and nothing stays behind. */
+/* Each call of the driver fails in turn: an error, and nothing leaks. */
 static void fails(struct sl_client *client)
 {
     struct segment segment;
@@ -304,7 +304,7 @@ static void fails(struct sl_client *client)
     segment_open(&segment, SL_CU_HANDLE_FD);
     const uint64_t addresses[LAYERS] = {segment.base, segment.base + ROW, segment.base + 2 * ROW};
     uint32_t failed = 0;
-    CHECK(sl_gpu_present()); /* a driver that does not even tell its version is none */
+    CHECK(sl_gpu_present()); /* a driver that does not report its version counts as none */
     for (uint32_t i = 1; i < 200; i++) {
         fake->fail_code = SL_CU_INVALID_VALUE;
         fake->fail_at = fake->calls + i;
@@ -322,7 +322,7 @@ static void fails(struct sl_client *client)
             return;
         }
     }
-    CHECK(false); /* every call was failed */
+    CHECK(false); /* every call has failed once */
 }
 
 static const struct {

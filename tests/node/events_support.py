@@ -1,5 +1,5 @@
-"""vLLM's own classes of KV events, and a subscriber with them: what a router would do. Run by the interpreter of a virtual environment
-that has them (environment()), as a program that keeps a mirror and answers on standard input:
+"""A subscriber with vLLM's own classes of KV events, as a router would have it. The interpreter of a virtual environment that has
+them (environment()) runs it as a program that keeps a mirror and answers commands from standard input:
 
     events_support.py PUBLISH REPLAY KV_EVENTS_PY     `state` prints the mirror as JSON, `log` what was seen, end of input ends it
 """
@@ -21,15 +21,15 @@ import zipfile
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 WHEEL, PACKAGES = (os.path.join(os.path.dirname(os.path.realpath(__file__)), f"events_{name}.txt") for name in ("wheel", "requirements"))
 MODULE = "vllm/distributed/kv_events.py"
-# What the module imports for other things than events.
+# Modules that it imports for other purposes than events.
 STUBS = {"vllm": (), "vllm.config": (), "vllm.config.kv_events": ("KVEventsConfig",), "vllm.logger": ("init_logger",), "vllm.utils": (),
          "vllm.utils.network_utils": ("get_ip", "get_tcp_uri", "is_valid_ipv6_address", "split_zmq_path"), "vllm.v1": (),
          "vllm.v1.core": (), "vllm.v1.core.kv_cache_utils": ("ExternalBlockHash",)}
-ASK_SECONDS = 0.3  # an answer that does not come is asked for again
+ASK_SECONDS = 0.3  # if no answer arrives, ask again
 
 
 def environment():
-    """(interpreter, kv_events.py) of an environment below build/, made once. Raises SkipTest when the packages cannot be had."""
+    """(interpreter, kv_events.py) of an environment below build/, made once. Raises SkipTest when the packages cannot be downloaded."""
     folder = os.path.join(ROOT, "build", "events-environment")
     python, module = os.path.join(folder, "venv", "bin", "python"), os.path.join(folder, "kv_events.py")
     os.makedirs(folder, exist_ok=True)
@@ -72,7 +72,7 @@ def classes(path):
 
 
 class Mirror:
-    """What a subscriber believes: {(medium, hash)}. It knows nothing of snapshots and incarnations: it asks for what is missing."""
+    """A subscriber's view: {(medium, hash)}. It has no notion of snapshots and incarnations: it asks for missing messages."""
 
     def __init__(self, publish, replay, kv_events):
         import msgspec  # pylint: disable=import-outside-toplevel
@@ -114,7 +114,7 @@ class Mirror:
                 self.there -= gone
 
     def ask(self, first):
-        """Asks from a sequence on and applies the answer, until one comes whole."""
+        """Asks from a sequence number on and applies the answer, until a complete one arrives."""
         self.exact = False
         while True:
             self.replay = self.context.socket(self.zmq.DEALER)

@@ -1,4 +1,4 @@
-"""What routers hear of a node: a mirror that is kept by vLLM's own classes equals the index, whoever is killed, joins late or is slow."""
+"""KV events that routers receive: a mirror kept by vLLM's own classes equals the index, whichever process is killed, joins late or is slow."""
 
 import json
 import os
@@ -27,11 +27,11 @@ def number_of(digest):
 
 
 def expected(node):
-    """The blocks that the index has, from a list of its keys: [[medium, hash]]. Written anew, of what README.md says."""
+    """The blocks in the index, from a list of its keys: [[medium, hash]]. Written independently, from README.md."""
     families = {}
     done = node.ctl("ls", "--json", check=False)
     if done.returncode != 0:
-        return None  # its registrar is away
+        return None  # its registrar is down
     for row in json.loads(done.stdout)["objects"]:
         key = bytes.fromhex(row["key"][4:]) if row["key"].startswith("hex:") else row["key"].encode()
         named = VLLM.match(key)
@@ -51,7 +51,7 @@ def expected(node):
 
 
 class Process:
-    """A program that answers lines with lines."""
+    """A program that answers each line with a line."""
 
     def __init__(self, case, arguments, environment=None):
         self.process = subprocess.Popen(arguments, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -109,7 +109,7 @@ def helper_pid(node, name="events"):
 
 
 def seconds_until_equal(node, mirror, limit):
-    """How long it takes until the mirror is what the index has; asks until then."""
+    """Asks until the mirror equals the index; returns how long that took."""
     begin = time.monotonic()
     while True:
         want, have = expected(node), mirror.there()
@@ -119,7 +119,7 @@ def seconds_until_equal(node, mirror, limit):
         if now > limit:
             raise AssertionError(f"not equal within {limit} s: {want and len(want)} blocks in the index, {len(have)} in the mirror; "
                                  f"missing {sorted(set(want or []) - set(have))[:3]}, too many {sorted(set(have) - set(want or []))[:3]}\n{node.logs()[-3000:]}")
-        time.sleep(0.02)  # each look starts programs, which the node's actors would wait for
+        time.sleep(0.02)  # each check starts programs, which take CPU time from the node's actors
 
 
 class Events(unittest.TestCase):
@@ -172,7 +172,7 @@ class Events(unittest.TestCase):
             key = events_writer.key_of("m", 0, 1)
             node.ctl("put", key, "-", stdin=b"x")
             words = ("--events-hashes", "bytes", "--json")
-            wait_until(lambda: lines_of(node, "events", "--once", *words)[-1].get("block") == key[-64:], 5, "the block is told")
+            wait_until(lambda: lines_of(node, "events", "--once", *words)[-1].get("block") == key[-64:], 5, "the event of the block arrives")
             self.assertEqual(len(lines_of(node, "events", "--count", "2", *words)), 2)
             read = subprocess.run([self.python, "-c", RAW, f"tcp://127.0.0.1:{port}", os.path.dirname(events_support.__file__), self.kv_events],
                                   stdout=subprocess.PIPE, text=True, timeout=30 * PATIENCE, check=True).stdout
@@ -261,7 +261,7 @@ class Events(unittest.TestCase):
         with Node(ranks=1, memory="32MiB") as node:
             self.assertEqual(helper_pid(node), 0)
             node.ctl("put", events_writer.key_of("m", 0, 1), "-", stdin=b"x")
-            said = lines_of(node, "events", "--once", "--json")  # for people it needs no publisher
+            said = lines_of(node, "events", "--once", "--json")  # without --follow no publisher is needed
             self.assertEqual([(one["event"], one["snapshot"]) for one in said], [("cleared", True), ("stored", True)])
             self.assertEqual([said[1][name] for name in ("block", "parent", "medium", "model", "group")],
                              [str(number_of(bytes.fromhex(events_writer.key_of("m", 0, 1)[-64:]))), None, "CPU", "m", 0])
@@ -292,7 +292,7 @@ class Events(unittest.TestCase):
         node.ctl("put", events_writer.key_of("a", 0, 1), "-", stdin=b"x")
         node.ctl("put", events_writer.key_of("b", 0, 2), "-", stdin=b"x")
         mirror = Mirror(self, node, (f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{port + 1}"))
-        wait_until(lambda: len(mirror.there()) == 1, 5, "the model's block alone is told")
+        wait_until(lambda: len(mirror.there()) == 1, 5, "only the event of the model's block arrives")
 
 
 def doctor_says(node, check):
@@ -301,13 +301,13 @@ def doctor_says(node, check):
 
 
 def delays(node):
-    """Median and 99th percentile of the time from stored to told."""
+    """Median and 99th percentile of the time from store to event."""
     families = json.loads(node.ctl("metrics", "--json").stdout)["families"]
     samples = next(family["samples"] for family in families if family["name"] == "sluice_events_delay_seconds")
     buckets = [(row["labels"]["le"], row["value"]) for row in samples if row["name"].endswith("_bucket")]
     total = buckets[-1][1] if buckets else 0
     at = {share: next((end for end, count in buckets if count >= total * share), "?") for share in (0.5, 0.99)}
-    return f"{total} blocks of engines told: median up to {at[0.5]} s, p99 up to {at[0.99]} s"
+    return f"{total} events of engines' blocks: median up to {at[0.5]} s, p99 up to {at[0.99]} s"
 
 
 # Prints topic and batch of the first message with an event.

@@ -1,6 +1,6 @@
-"""A writer of events_test.py: events_writer.py NAME THREADS. Threads put and remove keys of two ranks, as vLLM's Mooncake connector
-names them, and one of four stores runs of blocks as an engine. `hold` on standard input: they stop, and `held` says that all have;
-`go`: they go on."""
+"""A writer of events_test.py: events_writer.py NAME THREADS. Threads put and remove keys of two ranks, named as by vLLM's Mooncake
+connector, and one of four stores runs of blocks as an engine. `hold` on standard input stops them, and `held` reports that all have
+stopped; `go` continues."""
 
 import hashlib
 import random
@@ -11,7 +11,7 @@ BLOCKS, RANKS, RUN, PIECE = 60, 2, 4, 16 << 10
 
 
 class Gate:
-    """Who works passes it before each operation."""
+    """Worker threads pass it before each operation."""
 
     def __init__(self, count):
         self.count, self.inside, self.open, self.changed = count, 0, True, threading.Condition()
@@ -55,7 +55,7 @@ def objects(client, gate, model, number):
                 else:
                     client.remove(key)
             except sluice.SluiceError:
-                pass  # not there, or its actor was just killed: the index says what is
+                pass  # absent, or its actor was just killed: the index decides
 
 
 def blocks(engine, gate, name, number):

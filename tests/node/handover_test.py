@@ -11,7 +11,7 @@ import unittest
 
 from node_support import PACE, PATIENCE, PD_ENGINES, Node, fabric_alone, main, metric, wait_until
 
-# No hand-over may fail for want of time where none is disturbed.
+# Undisturbed hand-overs must not fail for lack of time.
 PATIENT = ["--op-timeout", "30s"]
 
 
@@ -49,7 +49,7 @@ class Handover(unittest.TestCase):
             wait_until(lambda: metric(node, "registrar", "block_count") <= whole, 5, "incomplete blocks are gone")
 
     def test_held_blocks_survive_a_memory_that_is_too_small_for_all(self):
-        # 64 requests of 4 blocks and more of 64 KiB do not fit into 8 MiB; 16 at a time do.
+        # 64 requests of 4 or more blocks of 64 KiB do not fit into 8 MiB; 16 at a time do.
         with Node(ranks=1, memory="16MiB") as node:
             report = self.demo(node, "--requests", "300", "--block-bytes", "64KiB", "--blocks", "8", "--concurrency", "8",
                                *PATIENT)
@@ -74,7 +74,7 @@ class Handover(unittest.TestCase):
             report = self.demo(node, "--mode", "direct", "--requests", "1000", "--ranks", "2", "--concurrency", "32", *PATIENT)
             self.assert_no_byte_is_wrong(report)
             self.assertEqual((report["complete"], report["send_failed"]), (1000, 0))
-            # The first ones, all that are under way at once, may come before the pools are known to the fabric: they go through storage.
+            # The first ones, at most all that are under way at once, may start before the fabric knows the pools: they use storage.
             self.assertGreaterEqual(metric(node, "coordinator", "handovers_pushed"), 1000 - 32 - 10)
             self.assert_nothing_is_left(node)
 
@@ -89,7 +89,7 @@ class Handover(unittest.TestCase):
                 self.assert_nothing_is_left(node)
 
     def test_layers_are_pushed_while_the_next_ones_are_computed(self):
-        # Prefill computes a last layer when decode has told that the first one is there, and right.
+        # Prefill computes a last layer only after decode has reported that the first one has arrived, and is right.
         with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
             report = self.demo(node, "--mode", "direct", "--by-layers", "--requests", "200", "--ranks", "2", "--layers", "7",
                                "--block-bytes", "50001", "--concurrency", "8", *PATIENT)

@@ -1,8 +1,8 @@
-/* tests/node/held_reads.c - preloaded into a tierer: a disk whose segments are read as slowly as
- * the test says.
+/* tests/node/held_reads.c - preloaded into a tierer: a disk whose log files are read as slowly
+ * as the test wants.
  *
- * The file HELD_READS has a number: that many blocking reads of segment files are let through, the
- * others wait until the number is higher or the file is gone. */
+ * The file HELD_READS has a number: that many blocking reads of log files proceed, the others
+ * wait until the number is higher or the file is removed. */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""`cmake --install`: a node runs from where it was put, and programs find libsluice by pkg-config and by CMake."""
+"""`cmake --install`: a node runs from its installed place, and programs find libsluice by pkg-config and by CMake."""
 
 import os
 import re
@@ -81,7 +81,7 @@ class Install(unittest.TestCase):
             self.assertIn(f"ExecStart={self.prefix}/bin/sluice-node start", unit.read())
 
     def test_a_node_runs_from_there(self):
-        node = Node(ranks=1, memory="64MiB")  # its places and settings alone
+        node = Node(ranks=1, memory="64MiB")  # only its directories and settings
         self.addCleanup(shutil.rmtree, node.directory)
         supervisor = os.path.join(self.prefix, "bin", "sluice-node")
         environment = {name: value for name, value in os.environ.items() if name != "SLUICE_BIN"}

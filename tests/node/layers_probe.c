@@ -4,8 +4,8 @@
  *   layers_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
  * Prints the name of an actor and waits for a line on standard input, so that the actor can be
- * killed between two layers. Exit code 0: all of it held. What counts is the order of events: a
- * layer that is awaited before the next one is computed cannot have come any other way. */
+ * killed between two layers. Exit code 0: all checks passed. The order of events is the proof:
+ * if a layer is awaited before the next one is computed, it can only have arrived by itself. */
 #include "client/include/sluice.h"
 
 #include <stdio.h>
@@ -37,7 +37,8 @@
 
 static struct sl_error why;
 static const char *settings[4];
-/* K and V of a layer are two of the pool's; the second pool takes part in every other layer. */
+/* K and V of a layer are two of the pool's layers; the second pool takes part in every other
+ * layer. */
 static const uint32_t layer_ends[LAYERS][2] = {{2, 0}, {4, 1}, {6, 1}, {8, 2}};
 
 struct side {
@@ -170,7 +171,7 @@ static void layer_say(struct side *side, struct sl_op *op, uint32_t layer)
     CHECK(sl_op_layer_ready(op, layer, &why) == SL_OK);
 }
 
-/* Waits for the end, gives the op back; its code. */
+/* Waits for the end, releases the op; returns its code. */
 static sl_err end(struct sl_op **op, struct sl_op_result *result)
 {
     CHECK(sl_op_wait(*op, 2 * PATIENT, result) == SL_OK);
@@ -187,7 +188,7 @@ static void wait_for_line(const char *said)
     CHECK(getchar() == '\n');
 }
 
-/* ---- what is wrong is named ---- */
+/* ---- wrong arguments are named ---- */
 
 static void errors(struct side *side)
 {
@@ -264,7 +265,7 @@ static void store_and_load(struct side *from, struct side *to, uint32_t seed, co
     struct sl_op *op = NULL;
     struct sl_op_result result;
     tokens_make(seed);
-    poison(from); /* what is read too early is not right */
+    poison(from); /* so that reading too early fails */
     CHECK(sl_store_start(from->engine, &request, &op, &why) == SL_OK);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         layer_say(from, op, layer);
@@ -292,7 +293,7 @@ static void unfinished(struct side *from, struct side *to)
     CHECK(sl_op_layer_ready(op, LAYERS - 1, &why) == SL_ERR_TIMEOUT); /* too late */
     CHECK(end(&op, &result) == SL_ERR_TIMEOUT);
     nothing_is_stored(to);
-    /* What existed is nobody's to wait for. */
+    /* No request waits for blocks that existed. */
     tokens_make(3);
     request = request_of(from, PATIENT);
     CHECK(sl_store_start(from->engine, &request, &op, &why) == SL_OK);
@@ -315,8 +316,8 @@ static struct sl_handover_options options_next(void)
                                         .mode = SL_HANDOVER_DIRECT};
 }
 
-/* Without a ticket it would go through storage, as while the fabric is taking the pools in, or a
- * transporter is starting: then it is begun anew. */
+/* Without a ticket it would use storage, for example while the fabric registers the pools or a
+ * transporter starts: then it is started again. */
 static struct pair pair_start(struct side *from, struct side *to, uint32_t seed,
                               uint64_t timeout_ns)
 {
@@ -350,7 +351,7 @@ static struct pair pair_start(struct side *from, struct side *to, uint32_t seed,
     return pair;
 }
 
-/* Each layer is there before the next one is computed. */
+/* Each layer has arrived before the next one is computed. */
 static void pushed_ahead(struct side *from, struct side *to, uint32_t seed)
 {
     struct pair pair = pair_start(from, to, seed, PATIENT);
@@ -368,7 +369,7 @@ static void pushed_ahead(struct side *from, struct side *to, uint32_t seed)
     CHECK(end(&pair.receive, &result) == SL_OK && result.block_count == BLOCKS);
 }
 
-/* Prefill gives up behind a layer that was told: decode hears so, and has nothing. */
+/* Prefill gives up after a layer was reported: decode gets an error, and no block. */
 static void given_up(struct side *from, struct side *to)
 {
     struct pair pair = pair_start(from, to, 31, PATIENT);
@@ -383,13 +384,13 @@ static void given_up(struct side *from, struct side *to)
     CHECK(sl_op_layer_wait(pair.receive, 0, PATIENT, &blocks, &why) == err);
     CHECK(end(&pair.receive, &result) == err && result.block_count == 0);
     poison(to);
-    (void)usleep(20000); /* a late layer would land here */
+    (void)usleep(20000); /* a late layer would arrive here */
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         layer_walk(to, layer, byte_is_poison);
     }
 }
 
-/* An actor dies behind the first layer: all arrives another way, or it is an error for both. */
+/* An actor dies after the first layer: all arrives another way, or both get an error. */
 static void pushed_and_killed(struct side *from, struct side *to, uint32_t seed, const char *victim)
 {
     struct pair pair = pair_start(from, to, seed, 6 * S);
@@ -398,7 +399,8 @@ static void pushed_and_killed(struct side *from, struct side *to, uint32_t seed,
     layer_say(from, pair.send, 0);
     CHECK(sl_op_layer_wait(pair.receive, 0, PATIENT, &blocks, &why) == SL_OK);
     layer_walk(to, 0, byte_check);
-    layer_walk(to, 0, byte_poison); /* what was told is the engine's: it is not written again */
+    layer_walk(to, 0, byte_poison); /* a reported layer belongs to the engine: it is not written
+                                     * again */
     wait_for_line(victim);
     for (uint32_t layer = 1; layer < LAYERS; layer++) {
         layer_walk(from, layer, byte_compute);
@@ -422,7 +424,7 @@ static void pushed_and_killed(struct side *from, struct side *to, uint32_t seed,
     CHECK(code == SL_OK || err != SL_OK);
 }
 
-/* Its coordinator dies: nobody will answer it, and it ends when it is cancelled. */
+/* Its coordinator dies: no answer will arrive, and it ends when it is cancelled. */
 static void cancelled_and_forgotten(struct side *side)
 {
     struct sl_op_request request = request_of(side, PATIENT);
@@ -455,7 +457,8 @@ int main(int argc, char **argv)
         settings[i] = texts[i];
     }
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings};
     CHECK(sl_client_open(&options, &client, &why) == SL_OK);
     struct side from = side_open(client, "prefill", 0), to = side_open(client, "decode", 5);

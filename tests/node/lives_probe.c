@@ -1,16 +1,16 @@
-/* tests/node/lives_probe.c - a client whose threads put, get, pin and draft without end, whatever
- * becomes of the node; lives_test.py and truncate_test.py drive it.
+/* tests/node/lives_probe.c - a client whose threads put, get, pin and draft without end,
+ * whatever happens to the node; lives_test.py and truncate_test.py drive it.
  *
  *   lives_probe INSTANCE RUNTIME_DIR SHM_DIR THREADS
  *
- * Lines, each answered by one: count ("ops OPS read READ wrong WRONG CODE=TIMES ..."); rest (when
- * no thread is in a call or holds anything); go; look (one look-up: its code); pin (puts a value
- * and holds a view of it: code); put (a value: code); pool (waits for one that nobody makes: code);
- * check ("whole" or "broken"); release; draft (begins one: code); write (to it: code); commit
- * (code); touch (opens its pin file and closes that, which costs the lock: code); shut (closes all
- * descriptors but three: code); fork (a child that stays: its number); more (opens and closes MORE
- * clients: code); child (a fork closes the client: its status). The end of the input ends it, with
- * status 1 when a byte was ever wrong. */
+ * Commands, each answered by one line: count ("ops OPS read READ wrong WRONG CODE=TIMES ...");
+ * rest (answered when no thread is in a call or holds anything); go; look (one look-up: its
+ * code); pin (puts a value and holds a view of it: code); put (a value: code); pool (waits for a
+ * pool that no process makes: code); check ("whole" or "broken"); release; draft (begins one:
+ * code); write (to it: code); commit (code); touch (opens and closes its pin file, which loses
+ * the lock: code); shut (closes all descriptors but three: code); fork (a child that stays: its
+ * number); more (opens and closes MORE clients: code); child (a fork closes the client: its
+ * status). It exits at the end of the input, with status 1 if a byte was ever wrong. */
 #include "client/include/sluice.h"
 
 #include <dirent.h>
@@ -31,7 +31,7 @@
 #define VIEWS           4u
 #define VALUE_BYTES_MAX (256u << 10)
 #define TIMEOUT_NS      UINT64_C(500000000)
-#define COMMIT_NS       UINT64_C(30000000000) /* of the draft that it was told to make */
+#define COMMIT_NS       UINT64_C(30000000000) /* for the draft that it is ordered to make */
 #define LONG_NS         (100000 * SL_NS_PER_S)
 #define CODES           64u
 #define MORE            300u /* clients_max is 256 */
@@ -60,7 +60,7 @@ static struct sl_object_key key_of(const char *text)
     return (struct sl_object_key){.at = text, .length = (uint32_t)strlen(text)};
 }
 
-/* Of a key follow the length and the words of its value. */
+/* A key determines the length and the words of its value. */
 static uint64_t number_of(const char *key)
 {
     uint64_t number = 1469598103934665603u;
@@ -135,7 +135,7 @@ static void view_release(struct worker *self, uint32_t at)
         return;
     }
     bool whole = is_whole(self->view_keys[at], view->at, view->length_bytes);
-    if (whole) { /* not read again: it may be cut meanwhile */
+    if (whole) { /* not read again: it may be truncated meanwhile */
         atomic_fetch_add(&reads, 1);
     } else if (sl_view_intact(client, view)) {
         check("view", self->view_keys[at], view->at, view->length_bytes);
@@ -250,7 +250,7 @@ static void *run(void *context)
     return NULL;
 }
 
-/* ---- what the driver asks ---- */
+/* ---- commands of the driver ---- */
 
 static struct sl_view held;
 static struct sl_draft *draft;
@@ -310,7 +310,7 @@ static sl_err more_open(void)
     return err;
 }
 
-/* What no program does on purpose: the lock of the file goes with any descriptor of it. */
+/* A mistake that programs make: closing any descriptor of the file loses its lock. */
 static sl_err pins_touch(void)
 {
     char mine[32];
@@ -339,7 +339,7 @@ static int child_stay(void)
     pid_t child = fork();
     if (child == 0) {
         (void)prctl(PR_SET_PDEATHSIG, 0);
-        (void)close(1); /* who reads there waits for its end */
+        (void)close(1); /* the reader there waits for its end */
         (void)close(2);
         for (;;) {
             (void)pause();
@@ -360,7 +360,7 @@ static int child_close(void)
     return child > 0 && waitpid(child, &status, 0) == child ? status : 1;
 }
 
-/* The process stays, and so does what it had at the node. */
+/* The process stays, and so do its resources at the node. */
 static sl_err program_replace(bool closes)
 {
     if (closes) {
@@ -459,7 +459,7 @@ int main(int argc, char **argv)
         return 2;
     }
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
-    (void)setvbuf(stdin, NULL, _IONBF, 0); /* what follows is for the program after this one */
+    (void)setvbuf(stdin, NULL, _IONBF, 0); /* further input is for the next program */
     for (uint32_t i = 0; i < worker_count; i++) {
         workers[i].number = i;
         workers[i].room = malloc(VALUE_BYTES_MAX);

@@ -15,7 +15,7 @@ PROBE = os.path.join(BIN, "..", "tests", "lives_probe")
 
 
 class Bare:
-    """A node whose registrar alone runs: all that objects in memory need. A life of it takes a tenth of a second."""
+    """A node with only a registrar, which is all that objects in memory need. It restarts in a tenth of a second."""
 
     def __init__(self, test, memory="16MiB"):
         self.instance = "lives"
@@ -32,7 +32,7 @@ class Bare:
             raise AssertionError("the registrar did not start")
 
     def stop(self):
-        """As sluice-node does: the registrar ends, then its files go."""
+        """Stops like sluice-node: the registrar ends, then its files are removed."""
         self.registrar.send_signal(signal.SIGTERM)
         self.registrar.wait(20 * PATIENCE)
         self.registrar.stdout.close()
@@ -71,12 +71,12 @@ class Probe(Asked):
         super().end()
 
     def wait_ok(self, more, seconds=10):
-        """Until so many calls more were SL_OK."""
+        """Waits until this number of further calls were SL_OK."""
         end = self.counts().get("SL_OK", 0) + more
         wait_until(lambda: self.counts().get("SL_OK", 0) >= end or self.process.poll() is not None, seconds, f"{more} more calls end well")
 
     def kept(self):
-        """(how many arenas are mapped, bytes that the files of the node's memory take which this process has open)"""
+        """(number of mapped arenas, bytes of the node's memory files that this process has open)"""
         with open(f"/proc/{self.process.pid}/maps", encoding="utf-8") as lines:
             arenas = {line.split()[4] for line in lines if self.node.shm + "/arena" in line}
         files = {}
@@ -92,11 +92,11 @@ class Probe(Asked):
 
 
 class Kept(Bare):
-    """One whose registrar is started again whenever it ends, as a supervisor would."""
+    """A node whose registrar is restarted whenever it ends, as by a supervisor."""
 
     def __init__(self, test, **settings):
         super().__init__(test, **settings)
-        self.ended = []  # how the registrars did, by themselves
+        self.ended = []  # exit codes of registrars that ended by themselves
         self.ending = False
         self.keeper = threading.Thread(target=self.keep, daemon=True)
 

@@ -1,4 +1,4 @@
-"""A client that outlives its node: the memory of nodes that are gone is given back, and what is held of them stays as it was."""
+"""A client that outlives its node: memory of former nodes is released, and bytes of it that are still held do not change."""
 
 import os
 import unittest
@@ -12,7 +12,7 @@ LIVES = int(os.environ.get("SLUICE_TEST_LIVES", "15"))
 @unittest.skipUnless(os.path.exists(PROBE), "lives_probe was not built")
 class Lives(unittest.TestCase):
     def one_arena(self, probe):
-        """Of the node that runs; a look-up lets go of the others."""
+        """The arena of the running node; a look-up unmaps the others."""
         return probe.ask("look")[0] in ("SL_OK", "SL_ERR_NOT_FOUND") and probe.kept()[0] == 1
 
     def outlive(self, threads):
@@ -34,7 +34,7 @@ class Lives(unittest.TestCase):
         probe.ask("rest")
         wait_until(lambda: self.one_arena(probe), 5, "one arena is mapped")
         last = probe.kept()[1]
-        # The same segments; how full they are differs by what the threads had put.
+        # The same shm files; how full they are depends on what the threads had put.
         self.assertLess(last, first + (18 << 20), f"{first} bytes in the first life, {last} in the last")
         counts = probe.counts()
         self.assertEqual(counts["wrong"], 0, counts)
@@ -100,7 +100,7 @@ class Lives(unittest.TestCase):
         writer.end()
 
     def test_a_process_that_runs_another_program_attaches_as_another_client(self):
-        """Its number and its time of start stay, and what it had before may not be gone yet."""
+        """Its process id and start time stay, and its former resources may not be released yet."""
         node = Bare(self)
         node.start()
         probe = Probe(self, node, 0)

@@ -1,4 +1,4 @@
-"""What stopped nodes leave: logs that are found, and that do not grow in number or length for ever."""
+"""Leftovers of stopped nodes: logs that can be found, and that do not grow in number or length forever."""
 
 import fcntl
 import os
@@ -37,7 +37,7 @@ class Logs(unittest.TestCase):
         return self.node("start", "--ranks", "1", "--memory", "16MiB")
 
     def left(self, name, age_s, *more):
-        """What a node that was stopped so long ago left."""
+        """Leftovers of a node that was stopped this long ago."""
         path = f"{self.base}/{name}"
         os.makedirs(path + "/log", 0o700)
         for file in ("log/registrar.jsonl", "start-arguments", "supervisor.lock", *more):
@@ -144,7 +144,7 @@ class Logs(unittest.TestCase):
         for name in ("supervisor.jsonl", "registrar.out"):
             with open(path + name, "wb") as out:
                 out.truncate(5 << 20)
-        with open(path + "registrar.out", "ab", buffering=0) as writer:  # as an actor that goes on has it open
+        with open(path + "registrar.out", "ab", buffering=0) as writer:  # as an actor that still runs has it open
             self.start()
             writer.write(b"more\n")
         self.assertEqual(os.path.getsize(path + "supervisor.jsonl.1"), 5 << 20)
@@ -157,7 +157,7 @@ class Logs(unittest.TestCase):
     def test_the_logs_of_a_node_that_ran_for_long_are_there_after_its_stop(self):
         self.start()
         aged = time.time() - (DAYS + 10) * 86400
-        os.utime(self.base + "/mine/log", (aged, aged))  # no file has come or gone since
+        os.utime(self.base + "/mine/log", (aged, aged))  # no file was added or removed since
         self.node("stop")
         other = ["--instance", "other", "--shm-dir", self.shm + "-other"]
         self.addCleanup(shutil.rmtree, self.shm + "-other", ignore_errors=True)

@@ -1,8 +1,8 @@
-"""A client of metrics_test.py, which counts its own references: metrics_driver.py FILE THREADS SECONDS KEYS...
-With the first of the keys `tenant=NAME` it is one of mooncake.store.
+"""A client of metrics_test.py, which counts its own references: metrics_driver.py FILE THREADS SECONDS KEYS... If the first key is
+`tenant=NAME`, it is a client of mooncake.store.
 
-Each thread has a row of FILE (mapped, so that it stays when this process is killed): before an operation `begun` goes up, after it what
-it gave. Then begun less all others is what was in flight."""
+Each thread has a row of FILE (mapped, so that it survives a kill): `begun` increases before an operation, and its result's counter
+after it. Then begun less all others is the number in flight."""
 
 import mmap
 import random
@@ -23,7 +23,7 @@ def totals(path):
 
 
 class Mooncake:
-    """A mooncake.store as a client; a value of a key that is nowhere is empty."""
+    """A mooncake.store as a client; the value of a missing key is empty."""
 
     def __init__(self, tenant):
         from mooncake.store import MooncakeDistributedStore

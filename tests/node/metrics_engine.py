@@ -1,7 +1,7 @@
 """An engine of metrics_test.py, which counts its own references: metrics_engine.py FILE THREADS SECONDS MODEL.
 
-Threads of one engine store, load and look up runs of blocks under keys that a model's engines have in common. As in metrics_driver.py
-each thread has a row of FILE, and what began less what ended was in flight."""
+Threads of one engine store, load and look up runs of blocks under keys that a model's engines share. As in metrics_driver.py each thread
+has a row of FILE, and begun less ended is the number in flight."""
 
 import hashlib
 import mmap
@@ -23,7 +23,7 @@ def totals(path):
 
 
 def run_of(number):
-    """Keys of the blocks of one run; those behind the first two are never stored by runs of odd numbers."""
+    """Keys of the blocks of one run; runs of odd numbers never store those after the first two."""
     return [hashlib.sha256(f"{number} {block}".encode()).digest() for block in range(RUN)]
 
 

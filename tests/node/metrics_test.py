@@ -1,4 +1,4 @@
-"""Figures that balance: what `sluicectl metrics` says of hits and misses is what clients counted themselves, also when they are killed."""
+"""Metrics that add up: the hits and misses of `sluicectl metrics` are those that clients counted themselves, also when they are killed."""
 
 import contextlib
 import http.client
@@ -44,14 +44,14 @@ def client_environment(node):
     path = os.path.join(os.path.dirname(BIN), "python")
     found = dict(os.environ, SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm,
                  PYTHONPATH=path)
-    sanitizer = os.environ.get("SLUICE_TEST_PRELOAD", "")  # its runtime has to be in the interpreter before the package
+    sanitizer = os.environ.get("SLUICE_TEST_PRELOAD", "")  # its runtime has to be loaded before the package
     if sanitizer:
         found.update(LD_PRELOAD=sanitizer, PYTHONMALLOC="malloc", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
     return found
 
 
 def fill(node, count):
-    """Values that take twice the memory: the first are on a disk alone."""
+    """Values of twice the memory's size: the first are only on a disk."""
     names = [f"v{i}" for i in range(count)]
     for begin in range(0, count, 16):
         put_all(node, {name: name.encode() * (SIZE // len(name)) for name in names[begin:begin + 16]})
@@ -60,7 +60,7 @@ def fill(node, count):
 
 
 def inode(path):
-    """0: it is not there, as what is made anew is for a moment."""
+    """0: it does not exist, as for a moment when it is made again."""
     with contextlib.suppress(FileNotFoundError):
         return os.stat(path).st_ino
     return 0
@@ -107,11 +107,11 @@ class Balance(unittest.TestCase):
         grown = {name: after.sum(name) - before.sum(name)
                  for name in ("sluice_lookup_keys_total", "sluice_lookup_keys_duration_seconds_count", "sluice_get_bytes_total",
                               "sluice_get_duration_seconds_count")}
-        in_flight = 2  # of the killed process: an operation a thread
+        in_flight = 2  # of the killed process: one operation a thread
         hits = tiers["memory"] + tiers["disk"] + tiers["remote"]
         self.assertGreater(min(tiers["memory"], tiers["disk"], tiers["none"]), 0)
         self.assertEqual(tiers["remote"], 0)
-        # What ended is counted by both, but for what the killed process had ended and not yet noted, or begun and not ended.
+        # Both count all ended operations, except those that the killed process had ended and not yet counted, or begun and not ended.
         self.assertLessEqual(mine["found"], hits)
         self.assertLessEqual(hits, mine["found"] + in_flight)
         self.assertLessEqual(mine["missed"], tiers["none"])
@@ -123,7 +123,7 @@ class Balance(unittest.TestCase):
         self.assertLessEqual(grown["sluice_get_bytes_total"], mine["bytes"] + in_flight * SIZE)
         self.assertLessEqual(mine["here"] + mine["nowhere"], grown["sluice_lookup_keys_total"])
         self.assertLessEqual(grown["sluice_lookup_keys_total"], mine["looks"])
-        # One in 64 of a thread is timed, its first one, too.
+        # One in 64 of a thread is timed, including its first.
         timed = grown["sluice_lookup_keys_duration_seconds_count"]
         self.assertGreater(timed, 0)
         self.assertLessEqual(abs(timed - grown["sluice_lookup_keys_total"]), 64 * sum(threads for _, _, threads in drivers))
@@ -154,7 +154,7 @@ class Balance(unittest.TestCase):
         for tenant in ("team-a", "team-b", None):
             rows = [row for row, whose in zip(noted, tenants) if tenant in (whose, None)]
             own = {name: sum(row[name] for row in rows) for name in metrics_driver.FIELDS}
-            dead = 4 if tenant != "team-b" else 0  # a get or a look-up a thread of the killed process
+            dead = 4 if tenant != "team-b" else 0  # one get or look-up a thread of the killed process
 
             def told(name, **labels):
                 if tenant is None:
@@ -190,7 +190,7 @@ class Balance(unittest.TestCase):
         with Node(ranks=1, memory="16MiB") as node:
             node.ctl("put", "gone", "-", stdin=b"v")
             node.ctl("rm", "gone")
-            os.rename(node.shm + "/seen", node.shm + "/away")  # as when a client comes before it is made
+            os.rename(node.shm + "/seen", node.shm + "/away")  # as when a client starts before the file is made
             code = "import sluice, sys\nclient = sluice.Client()\nprint('begun', flush=True)\n" \
                    "for key in sys.stdin:\n    try:\n        client.get(key.strip())\n    except sluice.NotFoundError:\n        pass\n" \
                    "    print('done', flush=True)\n"
@@ -217,10 +217,10 @@ class Balance(unittest.TestCase):
                     path = f"{node.shm}/{name}"
                     was = os.stat(path).st_ino
                     os.truncate(path, 9000)
-                    wait_until(lambda at=path, old=was: inode(at) not in (0, old), 10, "it begins anew")
+                    wait_until(lambda at=path, old=was: inode(at) not in (0, old), 10, "it starts again")
                     node.ctl("put", "gone", "-", stdin=b"v")
                     node.ctl("rm", "gone")
-                    wait_until(seen_grows, 5, "the client counts in what was made anew")
+                    wait_until(seen_grows, 5, "the client counts in the new file")
 
     def test_each_get_counts_in_the_tier_where_the_value_was(self):
         with Node(ranks=1, memory="16MiB", disk="256MiB") as node:
@@ -254,12 +254,12 @@ class Engines(unittest.TestCase):
         return driver, identity
 
     def balanced(self, name, low, high, told):
-        """What ended is counted by both, but for what was in flight."""
+        """Both count all ended operations, except those in flight."""
         self.assertTrue(low <= told <= high, f"{name}: {low} <= {told} <= {high}")
 
     @unittest.skipUnless(os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")), "the Python package was not built")
     def test_loads_stores_and_look_ups_of_engines_are_those_of_their_drivers(self):
-        """By model and in sum, with 1, 2, 4 and 8 threads, one process of which is killed; so are registrar and coordinator."""
+        """By model and in total, with 1, 2, 4 and 8 threads, one process of which is killed; so are registrar and coordinator."""
         with tempfile.TemporaryDirectory() as folder, Node(ranks=1, memory="8MiB", disk="256MiB") as node:
             drivers = [(f"{folder}/{threads}", *self.drive(node, f"{folder}/{threads}", threads, 4 if threads != 2 else 60, model), threads, model)
                        for threads, model in ((1, "small"), (2, "large"), (4, "small"), (8, "large"))]
@@ -281,7 +281,8 @@ class Engines(unittest.TestCase):
         for model in ("small", "large", None):
             rows = [row for row in drivers if model in (row[4], None)]
             own = {name: sum(noted[row[0]][name] for row in rows) for name in metrics_engine.FIELDS}
-            # Of the killed process: a run a thread. Of the killed coordinator: what it had counted and not yet told is done again.
+            # Of the killed process: one run a thread. Of the killed coordinator: results that it had counted and not yet reported are done
+            # again.
             dead = sum(row[3] for row in rows if row[1] is victim) * run
             again = sum(row[3] for row in rows) * run
             labels = [{"model": identity} for identity in sorted({row[2] for row in rows})]
@@ -302,10 +303,10 @@ class Engines(unittest.TestCase):
                     self.balanced(f"{kind}s", begun - dead, begun + extra, sum(told) + failed)
                 self.balanced("bytes", own["bytes"], own["bytes"] + (dead + again) * metrics_engine.PIECE * metrics_engine.LAYERS,
                               sum(after.sum("sluice_model_load_bytes_total", **one) for one in labels))
-        for tier in ("memory", "disk", "remote", "none"):  # in sum they are what the coordinator's page says
+        for tier in ("memory", "disk", "remote", "none"):  # in total they equal the coordinator's metrics
             self.assertEqual(after.sum("sluice_load_blocks_total", tier=tier), after.sum("sluice_model_load_blocks_total", tier=tier))
         self.assertEqual(after.sum("sluice_lookup_blocks_total"), after.sum("sluice_model_lookup_blocks_total"))
-        # Each look-up is timed after its blocks are counted: of the killed process some are not.
+        # Each look-up is timed after its blocks are counted: some of the killed process are not.
         looked = after.sum("sluice_lookup_blocks_total")
         self.balanced("times of look-ups", looked - dead, looked, after.sum("sluice_lookup_blocks_duration_seconds_count") * run)
         self.assertEqual(sorted(row["labels"]["name"] for row in after.samples if row["name"] == "sluice_model_info"), ["large", "small"])
@@ -319,7 +320,7 @@ class Engines(unittest.TestCase):
             node.signal("swapper.0", signal.SIGKILL)
             node.wait_restarted("swapper.0", pid)
             loads = metrics_engine.totals(folder + "/1")["loads"]
-            wait_until(lambda: metrics_engine.totals(folder + "/1")["loads"] > loads + 100, 20, "the engine goes on")
+            wait_until(lambda: metrics_engine.totals(folder + "/1")["loads"] > loads + 100, 20, "the engine continues")
 
             self.assertEqual(Metrics(node).sum("sluice_swap_engines"), 1)
 
@@ -339,7 +340,7 @@ class Engines(unittest.TestCase):
         self.assertEqual(metrics.sum("sluice_load_blocks_total"), references)
         self.assertLess(report["hits"], most * 0.8)  # it does not fit
         ceiling = report["hits"] + metrics.sum("sluice_load_blocks_seen_total")
-        self.assertLessEqual(most * 0.98, ceiling)  # a block that no memory was found for was never here
+        self.assertLessEqual(most * 0.98, ceiling)  # a block for which no memory was found was never stored
         self.assertLessEqual(ceiling, most + 0.005 * (references - most))
         self.assertEqual(metrics.sum("sluice_load_blocks_seen_total"), metrics.sum("sluice_model_load_blocks_seen_total"))
         self.assertGreater(metrics.sum("sluice_evict_age_seconds_count"), 0)
@@ -440,7 +441,7 @@ def ask_socket(path, what="/metrics", method="GET"):
 
 
 def own_address():
-    """An address of this machine that is none of the loopback; None: it has none."""
+    """A non-loopback address of this machine; None: it has none."""
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with probe:
         try:
@@ -454,7 +455,7 @@ class Supervised(unittest.TestCase):
     """The node's own: `metrics_listen`."""
 
     def at(self, node):
-        """(pid, address) of who serves the node; None: nobody."""
+        """(pid, address) of the process that serves the node; None: there is none."""
         try:
             with open(node.directory + "/run/metrics.at", encoding="utf-8") as line:
                 pid, _, address = line.read().split()
@@ -504,7 +505,7 @@ class Supervised(unittest.TestCase):
             node = Node(ranks=1, memory="32MiB", settings=["--metrics-listen", f"127.0.0.1:{port}"])
             with node:
                 said = node.supervisor("status").stdout
-                started = node.supervisor("start", *node.settings, check=False)  # it runs already
+                started = node.supervisor("start", *node.settings, check=False)  # it already runs
                 self.assertIn("runs already", started.stdout)
                 node.ctl("put", "k", "-", stdin=b"v" * 5000)
                 self.assertEqual(node.ctl("get", "k").stdout, b"v" * 5000)
@@ -556,7 +557,7 @@ class Supervised(unittest.TestCase):
 
 class Http(unittest.TestCase):
     def serve(self, node, *arguments):
-        """The process, after it has said where it listens."""
+        """Starts the process and waits until it has printed where it listens."""
         exporter = subprocess.Popen([EXPORTER, *arguments, *node.where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(exporter.stdout.close)
         self.addCleanup(exporter.stderr.close)
@@ -585,7 +586,7 @@ class Http(unittest.TestCase):
             exporter.kill()
             exporter.wait()
             self.assertTrue(os.path.exists(path))
-            successor = self.serve(node, "--listen", "local")  # in the place of the killed one
+            successor = self.serve(node, "--listen", "local")  # at the address of the killed one
             self.assertEqual(ask_socket(path)[0], 200)
             node.stop()
             status, _, text = ask_socket(path)
@@ -614,7 +615,7 @@ class Http(unittest.TestCase):
                     connection.close()
             self.assertIsNone(exporter.poll())
             request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Origin": "http://elsewhere.example"})
-            with self.assertRaises(urllib.error.HTTPError) as refused:  # a page in the browser of somebody here
+            with self.assertRaises(urllib.error.HTTPError) as refused:  # a page in a browser on this machine
                 urllib.request.urlopen(request, timeout=30 * PATIENCE)
             self.assertEqual(refused.exception.code, 403)
             refused.exception.close()

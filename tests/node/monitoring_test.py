@@ -1,5 +1,5 @@
-"""What deploy/monitoring ships works: a Prometheus with its configuration scrapes a node, its rules are sound, and every query of the
-dashboard is one, which has data where the node counts any."""
+"""The files of deploy/monitoring work: a Prometheus with its configuration scrapes a node, its rules are valid, and every query of the
+dashboard is valid and has data where the node counts any."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def asked(query, rate_interval="1m"):
 
 
 def prometheus_start(folder, node_port, interval):
-    """(process, port) of a Prometheus as deploy/monitoring has it, but for the node's port and how often it scrapes."""
+    """(process, port) of a Prometheus with the configuration of deploy/monitoring, except for the node's port and the scrape interval."""
     for name in ("prometheus.yml", "sluice.rules.yml"):
         with open(f"{SHIPPED}/{name}", encoding="utf-8") as file:
             text = file.read().replace("127.0.0.1:9400", f"127.0.0.1:{node_port}").replace("interval: 15s", f"interval: {interval}")
@@ -69,7 +69,7 @@ class Scraped(unittest.TestCase):
         self.addCleanup(server.terminate)
 
     def query(self, text):
-        """Its series; raises ValueError with the reason of a query that is none."""
+        """Its series; raises ValueError with the reason if the query is invalid."""
         url = f"http://127.0.0.1:{self.port}/api/v1/query?" + urllib.parse.urlencode({"query": text})
         try:
             with urllib.request.urlopen(url, timeout=30 * PATIENCE) as answer:
@@ -84,7 +84,7 @@ class Scraped(unittest.TestCase):
     def there(self, text):
         try:
             return self.value(text)
-        except (urllib.error.URLError, ConnectionError, ValueError):  # it starts
+        except (urllib.error.URLError, ConnectionError, ValueError):  # it is starting
             return []
 
     def test_the_dashboard_and_the_rates_of_the_rules_show_what_the_node_counts(self):
@@ -102,7 +102,7 @@ class Scraped(unittest.TestCase):
                     node.ctl("get", key, check=False)
             gets = 'sum(sluice_get_keys_total{tier!="none"}) / sum(sluice_get_keys_total)'
             wait_until(lambda: self.there("sum(sluice_get_keys_total)") == [6.0], 30, "Prometheus has scraped what was read")
-            wait_until(lambda: self.there("sluice:load_hits:ratio5m"), 30, "the rules' rates are there")
+            wait_until(lambda: self.there("sluice:load_hits:ratio5m"), 30, "the rules' rates exist")
             self.assertAlmostEqual(self.value(gets)[0], 2 / 3)
             self.assertEqual(self.value('sluice_get_bytes_total{tier="memory"}'), [20000.0])
             self.assertEqual(self.value("count(sluice_actor_up == 1)"), [float(len(node.processes()))])
@@ -119,7 +119,7 @@ class Scraped(unittest.TestCase):
                     used = set(re.findall(r"sluice_\w+", query))
                     if not overview and used <= families | {name + "_bucket" for name in told}:
                         seen += 1
-                        self.assertTrue(series, "the node tells this family, and the panel shows nothing")
+                        self.assertTrue(series, "the node has this family, but the panel is empty")
                     if overview and not any(name.startswith(dashboard.NOT_ALONE) for name in used):
                         self.assertTrue(series, "a panel of the overview shows nothing")
             self.assertGreater(seen, 200)

@@ -1,4 +1,4 @@
-"""mooncake_master and mooncake_client: real processes, their ports, their HTTP, and who survives whom."""
+"""mooncake_master and mooncake_client: real processes, their ports, their HTTP, and which process survives which."""
 
 import errno
 import fcntl
@@ -24,14 +24,14 @@ CLIENT = os.path.join(BIN, "mooncake_client")
 
 
 class Daemon:
-    """One process, what it said, and the end of it."""
+    """One process, its output, and its end."""
 
     def __init__(self, words, environment):
         self.process = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.said = None
 
     def end(self, number=signal.SIGTERM):
-        """Sends the signal and waits. Gives (code, what it said)."""
+        """Sends the signal and waits. Returns (code, output)."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.wait()
@@ -57,7 +57,7 @@ class StoreProcess(Daemon):
         return False
 
     def end_by_line(self):
-        """Nothing of one that found what it looked for, else why not."""
+        """Ends the process. Returns "" if it succeeded, else its output or "failed"."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         self.said = self.process.stdout.read()
@@ -73,7 +73,7 @@ MIB = 1 << 20
 store = Store()
 assert store.setup('localhost', 'P2PHANDSHAKE', 0, 8 * MIB, 'tcp', '', sys.argv[1]) == 0
 """
-# 28 of 64 MiB, half written. Later what is left of them cannot be written or ended any more.
+# 28 of 64 MiB, half written. Later these can be neither written nor ended.
 LEFT_SESSIONS = """
 import ctypes
 keys = [sys.argv[2] + str(i) for i in range(7)]
@@ -146,7 +146,7 @@ class Place:
         return f"127.0.0.1:{self.client}"
 
     def get(self, path, method="GET", data=None, port=None):
-        """(status, body, headers); status 0: nobody answers."""
+        """(status, body, headers); status 0: no answer."""
         request = urllib.request.Request(f"http://127.0.0.1:{port or self.admin}{path}", method=method, data=data)
         try:
             with urllib.request.urlopen(request, timeout=20 * PATIENCE) as answer:
@@ -170,7 +170,7 @@ class Place:
         self.ctl("put", key, stdin=value)
 
     def lease(self, key):
-        """Looks a key up as an engine does. False: this build has no package that runs here."""
+        """Looks up a key as an engine does. False: this build has no package that runs here."""
         program = ("import sys; from mooncake.store import MooncakeDistributedStore as Store; store = Store(); "
                    "store.setup('localhost', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', sys.argv[1]); sys.exit(store.is_exist(sys.argv[2]) != 1)")
         done = subprocess.run([sys.executable, "-c", program, f"127.0.0.1:{self.port}", key], stderr=subprocess.PIPE, text=True,
@@ -181,14 +181,14 @@ class Place:
         return True
 
     def store_process(self, program, *words):
-        """A process with a store, which goes on when it is sent a line."""
+        """A process with a store, which continues when it gets a line."""
         daemon = StoreProcess([sys.executable, "-c", STORE + program, f"127.0.0.1:{self.port}", *words],
                               dict(self.environment, PYTHONPATH=os.path.join(os.path.dirname(BIN), "python")))
         self.daemons.append(daemon)
         return daemon
 
     def orphans_killed(self):
-        """How many there were."""
+        """Returns their number."""
         count = 0
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -202,8 +202,8 @@ class Place:
         return count
 
     def orphans_end(self):
-        """Actors whose supervisor was killed by the test have nobody that ends them. A start that a killed master had begun goes on, and
-        makes others while they are looked for."""
+        """Ends actors whose supervisor was killed by the test. A start of a killed master may still run, and make others while they are
+        looked for."""
         wait_until(lambda: self.orphans_killed() == 0, 20, "all that ran here has ended")
 
     def supervisor(self):
@@ -251,7 +251,7 @@ class Flags(unittest.TestCase):
             values = {name: setting["value"] for name, setting in settings.items()}
             self.assertEqual(values["contributions"], "true")
             self.assertEqual(values["memory"], str(64 << 20))
-            self.assertEqual(values["lease_ttl"], "200000000ns")  # the command line wins
+            self.assertEqual(values["lease_ttl"], "200000000ns")  # the command line takes precedence
             self.assertEqual(values["evict_ratio"], "0.200000")
             self.assertEqual(values["evict_watermark"], "0.500000")
             self.assertEqual(values["put_preempt"], "7000000000ns")
@@ -312,7 +312,7 @@ class Admin(unittest.TestCase):
                              (True, False, True, False))
 
             # Pages are written at intervals.
-            wait_until(lambda: "\nmaster_key_count 4\n" in place.get("/metrics")[1], 10, "the registrar's page says so")
+            wait_until(lambda: "\nmaster_key_count 4\n" in place.get("/metrics")[1], 10, "the registrar's page shows it")
             text = place.get("/metrics")[1]
             self.assertIn(f"\nmaster_total_capacity_bytes {16 << 20}\n", text)
             self.assertIn("\nmaster_active_clients 1\n", text)
@@ -354,7 +354,7 @@ class Admin(unittest.TestCase):
                         one.shutdown(socket.SHUT_WR)
                         while one.recv(65536):
                             pass
-                    except OSError as error:  # closed before it had all of it
+                    except OSError as error:  # closed before it received all of it
                         self.assertIn(error.errno, (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN))
             self.assertEqual(place.get("/health")[0], 200)
 
@@ -392,7 +392,7 @@ class Admin(unittest.TestCase):
             self.assertEqual(set(listed), keys)
             with socket.create_connection(("127.0.0.1", place.admin), timeout=20 * PATIENCE) as one:
                 one.sendall(b"GET /get_all_keys HTTP/1.1\r\nHost: x\r\n\r\n")
-                one.recv(100)  # and away
+                one.recv(100)  # and disconnects
             self.assertEqual(place.get("/health")[0], 200)
 
     def test_metadata_server(self):
@@ -467,7 +467,7 @@ class Lives(unittest.TestCase):
             supervisor = place.supervisor()
             master.end(signal.SIGKILL)
             self.assertEqual(place.ctl("get", "kept"), b"value")
-            code, said = place.master("--eviction_ratio=0.3", wait=False).wait()  # not the settings that it has
+            code, said = place.master("--eviction_ratio=0.3", wait=False).wait()  # other settings than it has
             self.assertEqual(code, 1, said)
             self.assertIn("evict_ratio", said)
             master = place.master()
@@ -497,7 +497,7 @@ class Lives(unittest.TestCase):
                 self.assertTrue(lives(supervisor))
                 node("stop")
             place.master().end(signal.SIGKILL)
-            node("restart")  # with what it had
+            node("restart")  # with its values
             supervisor = place.supervisor()
             place.master()
             self.assertEqual(place.supervisor(), supervisor)
@@ -517,11 +517,11 @@ class Lives(unittest.TestCase):
             code, said = master.wait()
             self.assertEqual(code, 1, said)
             self.assertIn("supervisor", said)
-            place.master()  # takes the memory that was left
+            place.master()  # takes over the memory that is left
             self.assertEqual(place.get("/get_all_keys")[1], "kept\n")
 
     def test_a_master_says_that_its_nodes_directory_was_removed_or_its_node_killed(self):
-        # a supervisor that was killed while its mv renamed a file leaves the mv, whose directory is gone: its last words
+        # a killed supervisor whose mv was renaming a file leaves the mv, whose directory is removed: its last message
         for harm, words in ((lambda place: os.rename(place.run, place.run + ".gone"), "it.* was removed"),
                             (lambda place: os.kill(place.supervisor(), signal.SIGKILL), "(it.* ended without output|mv: cannot stat)")):
             with Place() as place:
@@ -565,7 +565,7 @@ class Lives(unittest.TestCase):
             self.assertEqual(place.get("/get_all_segments")[1], "")
 
     def test_names_that_a_cleaner_takes_are_made_again(self):
-        """Of /tmp, or of the runtime directory."""
+        """Files in /tmp, or in the runtime directory."""
         with Place() as place:
             master, lender = place.master(), place.lender()
             supervisor = place.supervisor()
@@ -596,7 +596,7 @@ class Lives(unittest.TestCase):
             supervisor = place.supervisor()
             with open(lock + ".other", "w", encoding="utf-8") as other:
                 fcntl.flock(other, fcntl.LOCK_EX)
-                os.rename(lock + ".other", lock)  # as when a cleaner took the name, and the other was faster
+                os.rename(lock + ".other", lock)  # as when a cleaner removed the name, and another process was faster
                 code, said = master.wait()
             self.assertEqual(code, 1, said)
             self.assertIn("another mooncake_master runs node", said)
@@ -604,7 +604,7 @@ class Lives(unittest.TestCase):
             self.assertEqual(place.supervisor(), supervisor)
 
     def test_memory_of_sessions_that_are_not_ended_comes_back(self):
-        """One writer says nothing any more, one is stopped. Neither may write over what others put there since."""
+        """One writer is silent, one is stopped. Neither may overwrite values that were put there since."""
         with Place() as place:
             place.master("--put_start_release_timeout_sec=4", "--default_kv_lease_ttl=0ms")
             place.lender("--global_segment_size=64mb")
@@ -650,7 +650,7 @@ class Lives(unittest.TestCase):
             waiting = place.start(CLIENT, "--port", str(place.client), "--master_server_address=192.0.2.1:1", "--enable_http_server",
                                   f"--http_port={place.client_http}", SLUICE_RUNTIME_DIR=place.directory + "/other", SLUICE_SHM_DIR=place.shm + "-other")
             self.assertIn("waiting for node 'mooncake-192-0-2-1-1'", waiting.process.stdout.readline())
-            for port in (place.client, place.client_http):  # taken, and not answered before there is a node
+            for port in (place.client, place.client_http):  # accepted, and not answered before there is a node
                 with self.assertRaises(ConnectionRefusedError):
                     socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE).close()
             self.assertEqual(waiting.end()[0], 0)

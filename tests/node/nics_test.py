@@ -1,4 +1,4 @@
-"""NICs as nodes, tiers and doctor show them, on a made-up tree of sysfs; a node without any runs as ever."""
+"""NICs as nodes, tiers and doctor show them, on a fake tree of sysfs; a node without any works as before."""
 
 import json
 import os
@@ -14,7 +14,7 @@ GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 
 
 class Tree:
-    """A tree as the kernel's below /sys, with the files that are read."""
+    """A copy of the kernel's tree below /sys, with the files that are read."""
 
     def __init__(self):
         self.root = tempfile.mkdtemp(prefix="sl-sysfs-")
@@ -60,7 +60,7 @@ class Nics(unittest.TestCase):
         return node.ctl(*words, "--sysfs", self.tree.root, check=check).stdout.decode()
 
     def checks(self, *words):
-        """What doctor says of NICs to a node that does not run: (level, text) by check."""
+        """doctor's report on NICs for a node that does not run: (level, text) by check."""
         node = Node()
         self.addCleanup(shutil.rmtree, node.directory)
         lines = json.loads(self.ctl(node, "doctor", "--json", *words, check=False))["checks"]
@@ -91,7 +91,7 @@ class Nics(unittest.TestCase):
                     rows = by_name(json.loads(self.ctl(node, "tiers", "--json"))["remote"]["nics"])
                     return rows if rows["mlx5_1"]["received_bytes_s"] > 2e9 else None
 
-                tiers = wait_until(shown, 10, "the traffic is seen")  # who makes it may get no core for a while
+                tiers = wait_until(shown, 10, "the traffic is seen")  # the thread that makes it may get no core for a while
                 nodes = by_name(json.loads(self.ctl(node, "nodes", "--json"))["nics"])
                 text = self.ctl(node, "nodes")
             finally:
@@ -106,7 +106,7 @@ class Nics(unittest.TestCase):
         self.assertEqual((tiers["mlx5_0"]["load_percent"], tiers["mlx5_0"]["received_bytes_s"]), (0, 0))
         self.assertAlmostEqual(tiers["mlx5_1"]["load_percent"], tiers["mlx5_1"]["received_bytes_s"] / 12.5e9 * 100, places=3)
         self.assertEqual(tiers["mlx5_1"]["sent_bytes_s"], 0)
-        self.assertEqual(tiers["mlx5_0"]["ranks"], [])  # without verbs they serve nobody
+        self.assertEqual(tiers["mlx5_0"]["ranks"], [])  # without verbs they serve no rank
         self.assertIn("100 Gbit/s", text)
         self.assertIn("DOWN", text)
 

@@ -1,23 +1,23 @@
 foreach(suite supervisor supervise prefetch sessions admission nics users logs top containers)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()
-# Gigabytes of shared memory, as some of the cluster's.
+# Uses gigabytes of shared memory, like some of the cluster's.
 sl_node_test(replay LABEL node SCRIPT node/replay_test.py TIMEOUT 1800 LOCK memory)
-# Other programs under a node that serves: most of its time are replays at their pace.
+# Changes the programs under a node that serves: mostly replays at their own pace.
 sl_node_test(upgrade LABEL node SCRIPT node/upgrade_test.py TIMEOUT 900)
 foreach(suite disks away handover)
     sl_node_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)
 endforeach()
 sl_node_test(monitoring LABEL node SCRIPT node/monitoring_test.py TIMEOUT 900)
-# Takes a core from everyone for a while.
+# Takes a core from all other processes for a while.
 sl_node_test(core LABEL node SCRIPT node/core_test.py TIMEOUT 900 SERIAL)
-# Preloaded into the tierer of disk_start; a sanitizer's own library would have to come first.
+# Preloaded into the tierer of disk_start; a sanitizer's own library would have to be first.
 if(NOT SL_SANITIZE)
     add_library(held_reads SHARED ${CMAKE_CURRENT_LIST_DIR}/held_reads.c)
     target_link_libraries(held_reads PRIVATE ${CMAKE_DL_LIBS})
     set_target_properties(held_reads PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/held)
 endif()
-# These use the Python packages, too, where there are some.
+# These also use the Python packages where those were built.
 foreach(suite disk_start node_dirs version metrics events)
     if(TARGET sluice_python)
         sl_python_test(${suite} LABEL node SCRIPT node/${suite}_test.py TIMEOUT 900)

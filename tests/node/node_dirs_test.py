@@ -1,4 +1,4 @@
-"""Directories that a user names: what is no node's stays, whatever is asked for, and a node that ends takes its own files alone."""
+"""Directories that a user names: other files there stay, whatever command is run, and a node that ends removes only its own files."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ SETTINGS = ("--ranks", "1", "--memory", "16MiB")
 
 
 def tree(path):
-    """{name: (mode, inode, bytes)} of all that lies there."""
+    """{name: (mode, inode, bytes)} of all entries."""
     found = {}
     for folder, folders, files in os.walk(path):
         for name in [".", *folders, *files]:
@@ -189,7 +189,7 @@ class Dirs(unittest.TestCase):
             self.assertIn("another node", said)
             self.assertIn(other.directory + "/run", said)
             self.start()
-            self.node("stop", shm_dir=other.shm)  # of the node that runs, whatever is named
+            self.node("stop", shm_dir=other.shm)  # of the running node, whatever is named
             self.assertFalse(os.path.exists(self.shm))
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
             other.stop("--keep-arena")
@@ -199,7 +199,7 @@ class Dirs(unittest.TestCase):
             self.assertEqual(other.ctl("get", "kept").stdout, b"value")
 
     def container(self, command, *arguments, programs=BIN, **places):
-        """Begins a command as in a container, whose runtime directory has the same path as the one here and is another one."""
+        """Starts a command as in a container, whose runtime directory has the same path as the one here but is another one."""
         where = {"runtime_dir": self.run, "shm_dir": self.shm, **places}
         words = [word for name, path in where.items() for word in ("--" + name.replace("_", "-"), path)]
         line = f'mount -t tmpfs -o mode=0700 none "{self.run}" && exec "$@"'
@@ -220,7 +220,7 @@ class Dirs(unittest.TestCase):
         self.assertRegex(said, f"{path} is in use by another node, .*: stop the other node, or set another {setting}")
 
     def test_what_a_node_of_another_mount_namespace_has_is_not_shared(self):
-        """As two containers that have one directory of the host: each has its runtime directory under the same path."""
+        """As with two containers that share one directory of the host: each has its runtime directory under the same path."""
         self.containers()
         logs = self.home + "/logs"
         self.start(log_dir=logs)
@@ -255,7 +255,7 @@ class Dirs(unittest.TestCase):
                 wait_until(lambda: os.path.exists(reached), 20, "the first one checks")
                 os.kill(first.pid, signal.SIGSTOP)
                 os.remove(waits)
-                if there:  # it has the directory
+                if there:  # it has made the directory
                     self.in_use(self.shm, "shm_dir", self.node("start", *SETTINGS, code=1))
                     os.kill(first.pid, signal.SIGCONT)
                     wait_until(lambda: os.path.exists(self.shm + "/index"), 20, "it has started")
@@ -269,7 +269,7 @@ class Dirs(unittest.TestCase):
                 os.remove(reached)
 
     def held(self, path):
-        """As by a node of another container."""
+        """As held by a node of another container."""
         os.makedirs(path, 0o700, exist_ok=True)
         fd = os.open(path, os.O_RDONLY)
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -299,7 +299,7 @@ class Dirs(unittest.TestCase):
             self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
             node.supervisor("restart", "--log-dir", node.directory + "/run")
             node.supervisor("restart", "--log-dir", self.home + "/new")
-            with open(node.directory + "/run/settings", "w", encoding="utf-8"):  # as where there was no room
+            with open(node.directory + "/run/settings", "w", encoding="utf-8"):  # as when the disk is full
                 pass
             node.supervisor("restart")
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
@@ -348,7 +348,7 @@ class Dirs(unittest.TestCase):
             shutil.rmtree(node.shm)
 
     def test_a_supervisor_holds_the_directories_while_no_actor_lives(self):
-        """Also one that took its actors over, or goes on as another one, or whose memory was made anew."""
+        """Also a supervisor that took its actors over, was replaced by a new program, or whose memory was made again."""
         with Node(ranks=1, memory="16MiB") as node:
             def adopt():
                 os.kill(node.supervisor_pid(), signal.SIGKILL)
@@ -393,7 +393,7 @@ class Dirs(unittest.TestCase):
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
     def test_killed_processes_that_hang_in_the_kernel_keep_no_node_from_its_start(self):
-        """As a tierer of a lost device. In a container of its own nobody knows that it was killed, or whose it was."""
+        """Like a tierer of a lost device. In a container of its own it is unknown that it was killed, or which node it belonged to."""
         waits = stuck(self, self.home + "/device")
         logs = self.home + "/logs"
         hold = f"for path in {[self.run, self.shm, logs]}: os.makedirs(path, 0o700, True), fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)"
@@ -482,7 +482,7 @@ class Dirs(unittest.TestCase):
             self.node("stop", code=None, log_dir=logs)
             other.ctl("put", "kept", stdin=b"value")
             other.stop()
-            self.start(log_dir=logs)  # one after the other they may
+            self.start(log_dir=logs)  # one after the other they are allowed
             self.node("stop", log_dir=logs)
 
     def test_what_a_node_of_a_release_before_left_is_known_by_its_names(self):
@@ -546,7 +546,7 @@ class Dirs(unittest.TestCase):
             node.ctl("put", "kept", stdin=b"value")
             node.supervisor("upgrade")
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
-            os.kill(node.supervisor_pid(), signal.SIGKILL)  # raises where none runs
+            os.kill(node.supervisor_pid(), signal.SIGKILL)  # raises if none runs
             before()
             self.assertIn("notes.txt", node.supervisor("start", *node.settings, check=False).stdout)
             node.supervisor("stop")
@@ -607,10 +607,10 @@ HANG = 10  # times the patience: 60 s, which only a hang reaches
 
 
 class Names(unittest.TestCase):
-    """What a cleaner, systemd's RemoveIPC or a hand takes from under a node that runs."""
+    """Names that a cleaner, systemd's RemoveIPC or a person removes under a running node."""
 
     def whole(self, node):
-        """It is supervised and ready, and serves a client that comes now."""
+        """It is supervised and ready, and serves a new client."""
         node.wait_ready(HANG)
         node.ctl("put", "after", stdin=b"after")
         self.assertEqual(node.ctl("get", "after").stdout, b"after")
@@ -619,7 +619,7 @@ class Names(unittest.TestCase):
         wait_until(lambda: os.path.exists(path), HANG, f"{path} is made again")
 
     def python(self, node, code):
-        """A process that attaches, reads a line, and does this."""
+        """A process that attaches, reads a line, and runs this code."""
         package = os.environ.get("SLUICE_TEST_PACKAGE", os.path.join(BIN, "..", "python"))
         text = f"import sluice\nclient = sluice.Client()\nclient.put('python', b'1')\n" \
                f"print('attached', flush=True)\ninput()\n{code}"
@@ -659,10 +659,10 @@ while time.monotonic() < end:
                         path = f"{node.shm}/{name}"
                         if name == "arena.0":
                             os.remove(path)
-                        else:  # looks as it did, and is another file
+                        else:  # looks the same, but is another file
                             shutil.copy(path, path + ".copy")
                             os.replace(path + ".copy", path)
-                wait_until(lambda: all(node.pid(name) not in (0, pid) for name, pid in before.items()), HANG, "actors begin anew")
+                wait_until(lambda: all(node.pid(name) not in (0, pid) for name, pid in before.items()), HANG, "actors are restarted")
                 self.whole(node)
                 self.assertEqual(node.ctl("get", "kept").stdout, b"value", "it was written to disk")
                 wait_until(lambda: probe.code("put", f"again{turn}", 1, 4096) == "SL_OK", HANG, "a C client attaches again")
@@ -680,11 +680,11 @@ while time.monotonic() < end:
                 for name in ("counts", "labels", "seen", "changes"):
                     path = f"{node.shm}/{name}"
                     bytes_, inode = os.path.getsize(path), os.stat(path).st_ino
-                    held = os.open(path, os.O_RDONLY)  # its number is not given again
+                    held = os.open(path, os.O_RDONLY)  # so that its number is not reused
                     harm(path)
                     wait_until(lambda: os.path.exists(path) and os.path.getsize(path) == bytes_ and os.stat(path).st_ino != inode, HANG, name)
                     os.close(held)
-            time.sleep(3)  # the watcher looks once a second
+            time.sleep(3)  # the watcher checks once a second
             self.whole(node)
             self.assertEqual({name: node.pid(name) for name in node.processes()}, pids)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
@@ -695,7 +695,7 @@ while time.monotonic() < end:
             node.ctl("put", "kept", stdin=b"value")
             node.wait_ready()
             supervisor = node.supervisor_pid()
-            time.sleep(4)  # it is young no more, and was looked at since: what an actor has lost shows against that
+            time.sleep(4)  # it is no longer new and was checked since: an actor's lost files are noticed by comparison
             made = [name for name in sorted(os.listdir(run)) if name not in ("watch", "gate.d", "disk", "cache", "supervisor.state.new")]
             self.assertTrue({"metrics.at", "supervisor.format", "supervisor.helpers", "supervisor.state", "pid", "log", "supervisor.lock", "registrar.lock", "keyer.sock"} < set(made), made)
             for name in made:
@@ -706,7 +706,7 @@ while time.monotonic() < end:
             self.again(run + "pid/keyer")
             self.whole(node)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value", "its memory is as it was")
-            with open(run + "supervisor.pid", "w", encoding="utf-8"):  # as where there was no room
+            with open(run + "supervisor.pid", "w", encoding="utf-8"):  # as when the disk is full
                 pass
             wait_until(lambda: os.path.getsize(run + "supervisor.pid") > 0, HANG, "it has its text again")
             self.assertEqual(node.supervisor_pid(), supervisor)
@@ -766,11 +766,11 @@ while time.monotonic() < end:
                     pass
                 for times in (1, 2):
                     pids = [node.supervisor_pid(), *(node.pid(name) for name in node.processes())]
-                    wait_until(lambda: said("supervisor.jsonl").count("logs continue in the old directory") == times, HANG, "it is said")
+                    wait_until(lambda: said("supervisor.jsonl").count("logs continue in the old directory") == times, HANG, "it is logged")
                     self.assertEqual(pids, [node.supervisor_pid(), *(node.pid(name) for name in node.processes())])
                     os.kill(keyer := node.live_pid("keyer"), signal.SIGKILL)
                     node.wait_restarted("keyer", keyer, HANG)
-                    wait_until(lambda: said("keyer.out").count("further lines are written to standard error") == times, HANG, "its log goes on there, too")
+                    wait_until(lambda: said("keyer.out").count("further lines are written to standard error") == times, HANG, "its log continues there")
                     self.whole(node)
                     if times == 1:
                         os.remove(logs)
@@ -778,7 +778,7 @@ while time.monotonic() < end:
                 self.assertEqual(os.path.getsize(secret), 0)
 
     def test_cleaners_that_heed_locks_leave_the_directories_alone(self):
-        """systemd-tmpfiles passes over a directory that it cannot lock."""
+        """systemd-tmpfiles skips a directory that it cannot lock."""
         with Node(ranks=1, memory="16MiB") as node:
             for kill in (False, True):
                 if kill:

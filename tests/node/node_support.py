@@ -24,22 +24,22 @@ PD_ENGINES = os.path.join(os.path.dirname(BIN), "tests", "pd_engines")  # suppor
 TRACE = os.path.join(ROOT, "..", "shared", "data", "conversation_trace.jsonl")
 
 
-# What happens within seconds on an idle machine may take many times as long on a loaded or sanitized one.
+# Things that take seconds on an idle machine may take many times as long on a busy or sanitized one.
 PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
-# What shows nothing of memory, such as how the scripts meet, or how many hits a trace has, is left to the other builds.
+# Tests in which sanitizers can find nothing, such as those of scripts or of hits in a trace, run only in other builds.
 plain_alone = unittest.skipIf("SLUICE_TEST_SANITIZED" in os.environ, "skipped: not under sanitizers")
-# Between the first two looks at what is waited for.
+# Pause after the first check of a condition.
 ASK_PAUSE_S = 0.1 if "SLUICE_TEST_SANITIZED" in os.environ else 0.025
-# At least so long, times PATIENCE, is waited for what must come: a bound that a hang reaches, and no busy machine.
+# Least time limit, times PATIENCE, of things that must happen: only a hang reaches it, no busy machine does.
 HANG_S = 60
-# Of times that a test waits through to their end, such as the deadline of an op that cannot succeed.
+# Factor of times that a test waits out, such as the deadline of an op that cannot succeed.
 PACE = 2 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
 
 def _kill(pid, how, kill=os.kill):
-    """0 names every process of the caller's group: a SIGSTOP to an actor that is not there stopped whole test runs without a word."""
+    """Refuses pid 0, which names every process of the caller's group: a SIGSTOP to a missing actor stopped whole test runs silently."""
     if pid <= 0:
-        raise AssertionError(f"signal {how} for process {pid}: the actor is not there")
+        raise AssertionError(f"signal {how} for process {pid}: the actor does not exist")
     kill(pid, how)
 
 
@@ -47,22 +47,23 @@ os.kill = _kill
 
 
 def wait_until(condition, seconds, what):
-    """Polls condition until it gives something true; fails by name after so many seconds, HANG_S at least, times PATIENCE. What a
-    function gives as the name is what there is then."""
+    """Polls condition until it returns a true value. After `seconds`, at least HANG_S, times PATIENCE, it fails with the text `what`, or
+    with what that function returns then."""
     seconds = max(seconds, HANG_S) * PATIENCE
     begin = time.monotonic()
     while time.monotonic() < begin + seconds:
         value = condition()
         if value:
             return value
-        # Most conditions start a process, which costs a sanitizer's five times as much: the longer it takes, the less often they ask.
+        # Most conditions start a process, which costs a sanitizer's five times as much: the longer it takes, the less often they are
+        # polled.
         time.sleep(min(ASK_PAUSE_S * (1 + 2 * (time.monotonic() - begin)), 0.5))
     raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
 
 
 class Slept:
-    """How long this thread slept in a `with`, as .seconds: the time without what it ran, or waited for a core. So it shows on a loaded
-    machine, too, whether a call waited for something."""
+    """How long this thread slept in a `with`, as .seconds: without the time that it ran or waited for a core. So even a busy machine shows
+    whether a call waited."""
 
     @staticmethod
     def _now():
@@ -79,7 +80,7 @@ class Slept:
 
 
 def lives(pid):
-    """Whether the process runs; one that has ended and was not collected yet does not."""
+    """Whether the process runs; False for one that has ended and was not collected yet."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
@@ -101,19 +102,18 @@ def command_of(pid):
 
 
 def fabric_alone():
-    """Settings of a node without peers, which has engines' pools in its fabric all the same."""
+    """Settings of a node without peers that still has engines' pools in its fabric."""
     return ("--node-name", "alone", "--fabric", "tcp", "--cluster-plaintext", "true", "--cluster-listen", f"127.0.0.1:{free_port()}")
 
 
 def metric(node, actor, name):
-    """A metric of an actor, as `status --metrics` has it. The registrar writes its gauges now and then, so that what
-    falls to a value is waited for."""
+    """A metric of an actor, from `status --metrics`. The registrar writes its gauges now and then, so poll for a value that decreases."""
     status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
     return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
 
 
 def wait_pools(node, count):
-    """Until the node's fabric has the pools of so many engines: before, what is direct goes through storage."""
+    """Waits until the node's fabric has the pools of this number of engines: before that, direct hand-overs use storage."""
     def taken():
         actors = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
         return next(row for row in actors if row["name"] == "transporter.0")["counters"]["pool_engines"] == count
@@ -143,16 +143,16 @@ class Node:
     def supervisor(self, command, *arguments, check=True, timeout=60 * PATIENCE):
         done = subprocess.run([self.script, command, *arguments, *self.where], env=self.environment, timeout=timeout,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if (check and done.returncode != 0) or NODE + ": line " in done.stdout:  # bash complains of the script
+        if (check and done.returncode != 0) or NODE + ": line " in done.stdout:  # bash reports an error in the script
             raise AssertionError(f"sluice-node {command} gave {done.returncode}:\n{done.stdout}\n{self.logs()}")
         return done
 
     def programs_with_ctl(self, case):
-        """The node's programs, with a sluicectl that does otherwise in a case of the shell's: 'config*) sleep 9 ;;'."""
+        """The node's programs, with a sluicectl that behaves differently in one case of the shell: 'config*) sleep 9 ;;'."""
         self.programs_with("sluicectl", f'case "$*" in\n{case}\nesac')
 
     def programs_with(self, changed, before):
-        """The node's programs, one of which does something else before."""
+        """The node's programs, one of which first runs other commands."""
         programs = self.directory + "/bin"
         os.mkdir(programs)
         for name in os.listdir(BIN):
@@ -164,7 +164,7 @@ class Node:
         self.environment["SLUICE_BIN"] = programs
 
     def start(self, disks=True):
-        """disks: each disk has been read, too, unless its tierer is away."""
+        """disks: also waits until each disk was read, unless its tierer does not run."""
         done = self.supervisor("start", *self.settings)
         if disks and "--disk-path" in self.settings:
             wait_until(self.disks_read, 60, "all disks are read")
@@ -178,7 +178,7 @@ class Node:
         return self.supervisor("stop", *arguments)
 
     def ctl(self, *arguments, check=True, timeout=60 * PATIENCE, stdin=None):
-        """check: it must succeed, and its deadline is none that a busy machine uses up."""
+        """check: it must succeed. The deadline is one that even a busy machine does not reach."""
         environment = self.environment_of(arguments)
         if check and arguments[0] in ("put", "get", "rm", "bench"):
             environment = {"SLUICE_OP_TIMEOUT": f"{HANG_S}s", **environment}
@@ -190,8 +190,8 @@ class Node:
         return done
 
     def environment_of(self, arguments):
-        """A sanitizer looks for leaks the first time that a test asks for a command with these options: each time it would be a third of
-        what the command costs, and most are asked for over and over until something is there."""
+        """Switches off leak checks except the first time that a test runs a command with these options: a check takes a third of a
+        command's time, and most commands are repeated until a condition holds."""
         asked = tuple(word for number, word in enumerate(arguments) if number == 0 or word.startswith("--"))
         if "SLUICE_TEST_SANITIZED" not in os.environ or asked not in Node.leaks_looked_for:
             Node.leaks_looked_for.add(asked)
@@ -222,17 +222,17 @@ class Node:
             return int(line.read().split()[0])
 
     def watcher_pid(self):
-        """0: there is none just now."""
+        """0: none runs at the moment."""
         return next((pid for pid in children_of(self.supervisor_pid()) if "watch" in command_of(pid)[1:2]), 0)
 
     def live_pid(self, name):
-        """Waits while nobody plays the actor: between a death and its restart pid() is 0."""
+        """Waits while no process runs as the actor: between a death and its restart pid() is 0."""
         found = []
         wait_until(lambda: found.append(self.pid(name)) or found[-1] != 0, 20, f"{name} runs")
         return found[-1]
 
     def signal(self, name, how):
-        """To whoever plays the actor now: who was found may have ended meanwhile."""
+        """Signals the process that is the actor now: one found earlier may have ended."""
         def sent():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.live_pid(name), how)
@@ -242,15 +242,15 @@ class Node:
         wait_until(sent, 20, f"{name} gets signal {how}")
 
     def stoppable(self, *names):
-        """Pids to stop in this order, and to continue in the other, for actors to stand still and be there afterwards. The supervisor
-        replaces who stands still for a second, and its watcher must see nothing of it, either: what it told just before they go on is
-        fresh enough to be believed."""
+        """Pids to stop in this order, and to continue in reverse, so that actors are paused and still exist afterwards. The supervisor
+        replaces an actor that is stopped for a second, and its watcher must not notice it either: its last report is still fresh when they
+        continue."""
         watcher = wait_until(self.watcher_pid, 20, "a watcher runs")
         return [self.supervisor_pid(), watcher, *(self.live_pid(name) for name in names)]
 
     @contextlib.contextmanager
     def standing_still(self, *names):
-        """These actors are stopped for as long as this takes."""
+        """Stops these actors inside of the `with`."""
         pids = self.stoppable(*names)
         try:
             for pid in pids:
@@ -279,7 +279,7 @@ class Node:
         return "\n".join(text)
 
     def running(self):
-        """{pid: command line} of the node's processes, by what they run: also of those that no supervisor knows."""
+        """{pid: command line} of the node's processes, by their programs: also of those that no supervisor knows."""
         found = {}
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -293,7 +293,7 @@ class Node:
         return found
 
     def leftovers(self):
-        """What a stop should have removed: processes, sockets, segments."""
+        """Things that a stop should have removed: processes, sockets, shm files."""
         left = []
         if os.path.isdir(self.shm):
             left += [os.path.join(self.shm, name) for name in os.listdir(self.shm)]
@@ -318,12 +318,12 @@ class Node:
 
 
 def store_setup(node):
-    """(code, what it wrote to standard error) of a mooncake.store that is set up at the node; None: this build has none."""
+    """(code, output on standard error) of a mooncake.store that is set up at the node; None: this build has none."""
     program = ("import sys; from mooncake.store import MooncakeDistributedStore as Store; "
                "sys.exit(Store().setup('localhost', 'P2PHANDSHAKE', 0, 1 << 20, 'tcp', '', '127.0.0.1:1') != 0)")
     environment = dict(os.environ, SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm,
                        PYTHONPATH=os.path.join(os.path.dirname(BIN), "python"))
-    sanitizer = os.environ.get("SLUICE_TEST_PRELOAD", "")  # its runtime has to be in the interpreter before the package
+    sanitizer = os.environ.get("SLUICE_TEST_PRELOAD", "")  # its runtime has to be loaded before the package
     if sanitizer:
         environment.update(LD_PRELOAD=sanitizer, PYTHONMALLOC="malloc",
                            ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0")
@@ -332,7 +332,7 @@ def store_setup(node):
 
 
 def log_of(node, name):
-    """What an actor logged."""
+    """The log lines of an actor."""
     with open(f"{node.directory}/run/log/{name}.jsonl", encoding="utf-8") as lines:
         return lines.read()
 
@@ -358,7 +358,7 @@ def paced(trace, duration_ms):
 
 
 def expected_hits(path, block_tokens=512):
-    """What a cache that never evicts must hit, from the trace alone: the longest known prefix of every request."""
+    """Hits of a cache that never evicts, computed from the trace: the longest known prefix of every request."""
     known, references, hits = set(), 0, 0
     with open(path, encoding="utf-8") as lines:
         for line in lines:

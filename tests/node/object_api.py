@@ -1,4 +1,4 @@
-"""Objects through sluicectl, on actors that are started directly, without a supervisor: nobody restarts or kills them."""
+"""Objects through sluicectl, on actors that are started directly, without a supervisor that restarts or kills them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import suite  # noqa: E402
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("SLUICE_BIN", os.path.join(ROOT, "build", "release", "bin"))
-SLOWDOWN = 4 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))  # a busy machine is slow too
+SLOWDOWN = 4 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))  # a busy machine is also slow
 PROBE = os.path.join(BIN, "..", "tests", "client_probe")
 ACTORS = [("registrar", None), ("keyer", None), ("tierer", 0), ("swapper", 0), ("coordinator", None)]
 
@@ -206,7 +206,7 @@ class ObjectApi(unittest.TestCase):
         self.assertEqual([row["key"] for row in json.loads(self.fine("ls", "--json"))["objects"]], [odd])
 
     def put_on_disk(self, node, values):
-        """Puts them all, however slow the disk is. What a disk that was silent for seconds cost is put again."""
+        """Puts them all, however slow the disk is. Values lost because the disk was silent for seconds are put again."""
         def fine(*arguments, stdin=None):
             done = node.ctl(*arguments, "--op-timeout", "60s", stdin=stdin, timeout=90)
             self.assertEqual(done.returncode, 0, f"{arguments}: {done.stderr.decode()}\n{node.logs()}")
@@ -226,8 +226,8 @@ class ObjectApi(unittest.TestCase):
         raise AssertionError(f"the disk fails all the time\n{node.logs()}")
 
     def test_value_on_disk_alone_is_read_back(self):
-        values = {f"spill/{i}": os.urandom(1 << 20) for i in range(96)}  # half as much again as memory
-        # A disk of its own, so large that no segment is reclaimed, whatever failed writes take up.
+        values = {f"spill/{i}": os.urandom(1 << 20) for i in range(96)}  # 1.5 times the memory
+        # A disk of its own, so large that no log file is reclaimed, however much failed writes take up.
         with BareNode(disk="1GiB") as node:
             listed = self.put_on_disk(node, values)
             self.assertTrue(all(row["on_disk"] for row in listed))
@@ -258,7 +258,7 @@ class ObjectApi(unittest.TestCase):
         started = time.monotonic()
         self.assertEqual(self.fine("status", "--not-ready", "--within-ms", "300", "registrar", "nobody"), b"nobody\n")
         self.assertGreaterEqual(time.monotonic() - started, 0.3)
-        self.assertEqual(self.fine("status", "--not-ready", "--within-ms", "3600000", "registrar"), b"")  # else it hangs
+        self.assertEqual(self.fine("status", "--not-ready", "--within-ms", "3600000", "registrar"), b"")  # otherwise it hangs
         self.assertEqual([self.code("status", *words) for words in (["--within-ms", "5"], ["--not-ready", "--within-ms", "3600001", "registrar"])], [2, 2])
 
     def test_readers_need_no_actor(self):

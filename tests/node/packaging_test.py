@@ -1,5 +1,5 @@
-"""What the Debian packages are made of, without making them: pages, completion and settings say what the programs do, and a node of the
-system's user is found by all who may. deploy/test --package makes and tries them."""
+"""The contents of the Debian packages, without building them: manual pages, completion and settings match the programs, and all users who
+may use the system's node find it. deploy/test --package builds and tests the packages."""
 
 import fcntl
 import glob
@@ -17,7 +17,7 @@ from node_support import BIN, CTL, NODE, PATIENCE, ROOT, main
 DEBIAN = os.path.join(ROOT, "deploy", "debian")
 PLACES = ("/var/lib/sluice", "/var/log/sluice", "/run/sluice", "/dev/shm/sluice-7")  # what a purge removes
 COMPLETION = os.path.join(ROOT, "deploy", "completion", "sluicectl")
-# What bash would offer behind each list of words.
+# The words that bash offers after each list of words.
 COMPLETE = """
 . "$1"
 sluicectl=$2
@@ -173,7 +173,7 @@ class Packaging(unittest.TestCase):
             run("sh", "-n", path)
 
     def programs_make(self, texts):
-        """An environment where programs of these names are scripts of these texts."""
+        """An environment where programs of these names are scripts with these texts."""
         os.makedirs(self.place + "/programs", exist_ok=True)
         for name, text in texts.items():
             with open(f"{self.place}/programs/{name}", "w", encoding="utf-8") as file:
@@ -182,7 +182,7 @@ class Packaging(unittest.TestCase):
         return {**os.environ, "PATH": f"{self.place}/programs:{os.environ['PATH']}"}
 
     def script_run(self, name, *words, **programs):
-        """Runs a script of the package with the machine's directories below self.place, and `id` and such as given."""
+        """Runs a script of the package with the machine's directories below self.place, and `id` and others as given."""
         text = re.sub(r"(?<![\w.])/(run|var|etc|dev/shm|usr)/", rf"{self.place}/\1/", read(DEBIAN, name))
         others = re.findall(r"""(?<=[\s"'=<>(])/(?!dev/null|bin/sh)\w[^\s"]*""", text.replace(self.place + "/", ""))
         self.assertEqual(others, [], f"{name}: a directory of this machine")
@@ -243,7 +243,7 @@ class Packaging(unittest.TestCase):
             self.assertEqual(os.listdir(f"{self.place}/{name}"), ["kept"], name)
 
     def package_environment(self, build):
-        """Of deploy/package, with a dpkg-buildpackage that runs this text instead."""
+        """For deploy/package, with a dpkg-buildpackage that runs this text instead."""
         return self.programs_make({"dh": "", "help2man": "", "dpkg-buildpackage": build})
 
     def test_a_build_removes_no_directory_that_it_has_not_made(self):
@@ -259,7 +259,7 @@ class Packaging(unittest.TestCase):
             run(os.path.join(ROOT, "deploy", "package"), *words, env=fails)
         self.assertEqual(read(work, "sluice", "work.c"), "somebody's")
         shutil.rmtree(work)
-        for _ in range(2):  # what a build that failed has left is its own
+        for _ in range(2):  # leftovers of a failed build are its own
             with self.assertRaisesRegex(AssertionError, f"(?s)it fails.*all of it: {work}/build.log"):
                 run(os.path.join(ROOT, "deploy", "package"), *words, env=fails)
         with self.assertRaisesRegex(AssertionError, refused):  # by the script in that directory

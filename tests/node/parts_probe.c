@@ -1,24 +1,21 @@
-/* tests/node/parts_probe.c - engines of 1, 2, 4 and 8 ranks that share what they store, on a
- * running node of 8 ranks; parts_test.py starts both.
- *
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR matrix        all ranks of an engine in one process
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR team|plain    one process a rank; plain: in its own
- * memory parts_probe INSTANCE RUNTIME_DIR SHM_DIR gpu1|gpu2|gpu4  one process a rank, each on a GPU
- * of its own parts_probe INSTANCE RUNTIME_DIR SHM_DIR death         a rank is killed, and comes
- * back parts_probe INSTANCE RUNTIME_DIR SHM_DIR again         ranks register other memory while
- * they live parts_probe INSTANCE RUNTIME_DIR SHM_DIR damage        what is stored is spoilt in
- * memory parts_probe INSTANCE RUNTIME_DIR SHM_DIR writers       the matrix's engines that store,
- * and parts_probe INSTANCE RUNTIME_DIR SHM_DIR readers       those that load, of another node
- * perhaps: each loads behind a line of the input
- *
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR givers        the matrix's engines as prefill, and
- *   parts_probe INSTANCE RUNTIME_DIR SHM_DIR takers        as decode, of a direct hand-over of each
- *                                                          pair: takers print a ticket, givers read
- * it
- *
- * A model of four KV heads, of which ranks have four, two or one, or two ranks the same one. Its
+/* tests/node/parts_probe.c - engines of 1, 2, 4 and 8 ranks that share their blocks, on a
+ * running node of 8 ranks; parts_test.py starts both. */
+/* clang-format off */
+/* parts_probe INSTANCE RUNTIME_DIR SHM_DIR MODE
+ *   matrix            all ranks of an engine in one process
+ *   team, plain       one process a rank; plain: in its own memory
+ *   gpu1, gpu2, gpu4  one process a rank, each on a GPU of its own
+ *   death             a rank is killed and restarted
+ *   again             ranks register other memory while they live
+ *   damage            stored bytes are damaged in memory
+ *   writers, readers  the matrix's engines that store, and those that load, also at another node: each loads after a
+ *                     line of input
+ *   givers, takers    the matrix's engines as prefill and decode of a direct hand-over of each pair: takers print a
+ *                     ticket, givers read it */
+/* clang-format on */
+/* The model has four KV heads; ranks have four, two or one of them, or two ranks the same one. Its
  * pages have heads side by side for each token, or one after the other. A second pool has the same
- * bytes on all ranks. Every byte is checked. Exit code 0: all of it held. */
+ * bytes on all ranks. Every byte is checked. Exit code 0: all checks passed. */
 #include "client/include/sluice.h"
 #include "cuda/driver.h"
 
@@ -65,7 +62,7 @@ struct shape {
     enum layout layout;
     uint64_t team;
     uint32_t first_rank, rank_count;
-    bool plain, lent; /* lent: of the table of pools */
+    bool plain, lent; /* lent: memory from the table of pools */
     bool gpu;         /* a plain copy of each pool here, the pool on the rank's GPU */
 };
 struct side {
@@ -159,7 +156,7 @@ static void gpu_open(struct side *side)
     }
 }
 
-/* Both pools, between the GPU and their copy here. */
+/* Copies both pools between the GPU and their copy here. */
 static void gpu_copy(struct side *side, bool to_host)
 {
     for (uint32_t pool = 0; side->shape.gpu && pool < 2; pool++) {
@@ -349,15 +346,14 @@ static struct sl_op_result run(struct side *side, uint32_t seed, bool store, uin
     return result;
 }
 
-/* Of all heads once, however many ranks have them. */
+/* Bytes of all heads once, however many ranks have them. */
 static uint64_t request_bytes(void)
 {
     return BLOCKS *
            ((uint64_t)LAYERS * HEADS * TOKENS * HEAD_BYTES + SAME_LAYERS * (uint64_t)SAME_BYTES);
 }
 
-/* A process that gets no core for half a second hands out no memory in time: such an op is
- * repeated. */
+/* A process without a core for half a second maps no memory in time: such an op is repeated. */
 static struct sl_op_result run_until_mapped(struct side *side, uint32_t seed, bool store)
 {
     for (uint32_t tries = 1;; tries++) {
@@ -461,7 +457,7 @@ static struct sl_client *sides_open(void)
     return client;
 }
 
-/* The request of a seed, as one side's; gives the op. */
+/* Starts one side's hand-over of the request of a seed; returns the op. */
 static struct sl_op *handover_start(struct side *side, uint32_t seed,
                                     const struct sl_ticket *ticket)
 {
@@ -548,12 +544,12 @@ static void takers(void)
 
 /* ---- one process a rank ---- */
 
-struct rank { /* a child; orders go through one pipe, what it did through the other */
+struct rank { /* a child; one pipe for orders, one for results */
     pid_t pid;
     int order, done;
 };
 
-/* Ends the registration and registers other memory. What nobody may write to any more stays. */
+/* Ends the registration and registers other memory. The former memory must not change any more. */
 static void side_again(struct side *side, struct side *former)
 {
     poison(side);
@@ -644,7 +640,7 @@ static void ranks_end(struct rank *ranks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         int status = 0;
-        unsigned char quit[3] = {'q'}; /* others have the pipe, too */
+        unsigned char quit[3] = {'q'}; /* others also have the pipe open */
         CHECK(write(ranks[i].order, quit, sizeof quit) == (ssize_t)sizeof quit);
         (void)close(ranks[i].order);
         CHECK(waitpid(ranks[i].pid, &status, 0) == ranks[i].pid);
@@ -682,7 +678,7 @@ static void team(enum memory memory, uint32_t writing, uint32_t reading)
     struct sl_client *client = client_open();
     struct side store, load;
     from.plain = to.plain = from.lent = to.lent = from.gpu = to.gpu =
-        false; /* here is no rank, and no memory */
+        false; /* this process has no rank and no memory */
     side_open(&store, client, from);
     side_open(&load, client, to);
     for (uint32_t seed = 20; seed < 24; seed++) {
@@ -701,8 +697,8 @@ static void team(enum memory memory, uint32_t writing, uint32_t reading)
     ranks_end(readers, reading);
 }
 
-/* A rank that is gone costs its blocks; a load says so at once, and a new one in its place serves.
- */
+/* A dead rank costs its blocks; a load reports that immediately, and a new rank in its place
+ * works. */
 static void death(void)
 {
     struct shape shape = team_shape(3, 2, BY_TOKEN, PLAIN);
@@ -711,7 +707,7 @@ static void death(void)
     int order[2], begun[2];
     char byte;
     CHECK(pipe(order) == 0 && pipe(begun) == 0);
-    pid_t spare = fork(); /* becomes the new rank 1 when it is told */
+    pid_t spare = fork(); /* becomes the new rank 1 when ordered */
     CHECK(spare >= 0);
     if (spare == 0) {
         char go;
@@ -750,7 +746,8 @@ static void death(void)
     ranks_end(ranks, 1);
 }
 
-/* Loads behind the end of a registration go to the memory that was registered next, at once. */
+/* After the end of a registration, loads immediately write to the memory that was registered
+ * next. */
 static void again(void)
 {
     struct shape shape = team_shape(4, 2, BY_TOKEN, PLAIN);
@@ -774,8 +771,8 @@ static void again(void)
     ranks_end(ranks, 2);
 }
 
-/* Spoils the first piece of every part of the request's blocks in the arena. Gives how many were
- * found. */
+/* Damages the first piece of every part of the request's blocks in the arena. Returns the number
+ * of parts found. */
 static uint32_t arena_spoil(uint32_t seed)
 {
     char path[4300];
@@ -803,8 +800,8 @@ static uint32_t arena_spoil(uint32_t seed)
     return found;
 }
 
-/* What is wrong in memory is found by loads that read all again, is a miss then, and stored anew.
- */
+/* Damage in memory is found by loads that read everything again; it is a miss then, and the
+ * block is stored again. */
 static void damage(void)
 {
     struct sl_client *client = client_open();

@@ -37,7 +37,7 @@ class Parts(unittest.TestCase):
         self.probe("lent", ranks=4)
 
     def test_ranks_register_other_memory_while_they_live(self):
-        """Swappers let go of the former one before sl_engine_end returns."""
+        """Swappers have unmapped the former memory before sl_engine_end returns."""
         self.probe("again", ranks=2)
 
     def test_what_is_spoilt_in_memory_is_a_miss_and_stored_anew(self):

@@ -3,7 +3,7 @@
  *
  *   pieces_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT
  *
- * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
+ * WHAT is one of the names at the end of this file. Exit code 0: all checks passed. */
 #include "client/include/sluice.h"
 
 #include <pthread.h>
@@ -23,7 +23,7 @@
             exit(1);                                                                             \
         }                                                                                        \
     } while (0)
-#define WAIT_NS      60000000000u /* no call is measured: the end of hangs */
+#define WAIT_NS      60000000000u /* only ends hangs: no call is measured */
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 #define MIB           (1u << 20)
@@ -50,7 +50,8 @@ static struct sl_object_key key_of(const char *text)
 static struct sl_client *client_of(bool read_only)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings,
                                               .read_only = read_only};
     struct sl_client *client = NULL;
@@ -95,7 +96,7 @@ static sl_err get_one(struct sl_client *client, const char *key, const struct sl
 
 /* ---- shapes ---- */
 
-/* Cuts length bytes at random into pieces that lie in base in the order of the value. */
+/* Cuts length bytes at random into pieces that are in base in the order of the value. */
 static uint32_t cut(uint64_t *state, unsigned char *base, uint64_t length, struct sl_piece *pieces)
 {
     uint64_t longest = 1 + random_next(state) % (random_next(state) % 2 == 0 ? 3000 : length);
@@ -121,7 +122,7 @@ static void shuffle(uint64_t *state, struct sl_piece *pieces, uint32_t count)
     }
 }
 
-/* Whatever the pieces are, the value and its digest are those of the same bytes in one. */
+/* However it is cut into pieces, the value and its digest are those of the same bytes in one. */
 static void shapes(struct sl_client *client)
 {
     static struct sl_piece pieces[PIECES_MAX];
@@ -135,7 +136,7 @@ static void shapes(struct sl_client *client)
         if (i % 3 == 1) {
             shuffle(&state, pieces, count);
         }
-        if (i % 4 == 2 && count < PIECES_MAX) { /* an empty piece is none, wherever */
+        if (i % 4 == 2 && count < PIECES_MAX) { /* an empty piece does not count, wherever it is */
             pieces[count++] = (struct sl_piece){.offset_bytes = UINT64_MAX};
         }
         CHECK(put_one(client, "pieces", pieces, count) == SL_OK);
@@ -156,7 +157,7 @@ static void shapes(struct sl_client *client)
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refused arguments ---- */
 
 #define PIECE(address, length, offset)                                      \
     {                                                                       \
@@ -197,7 +198,7 @@ static void refusals(struct sl_client *client)
     }
     CHECK(put_one(client, "bad", NULL, 3) == SL_ERR_INVALID);
     CHECK(put_one(client, "", &fine, 1) == SL_ERR_INVALID);
-    /* One that is wrong does not keep the others of its batch from being stored. */
+    /* A wrong item does not keep the others of its batch from being stored. */
     const struct sl_pieces items[] = {{.key = key_of("good 1"), .at = &fine, .count = 1},
                                       {.key = key_of("bad"), .at = bad_puts[4].pieces, .count = 2},
                                       {.key = key_of("good 2"), .at = &fine, .count = 1}};
@@ -235,7 +236,7 @@ static const struct {
     uint32_t count;
     bool whole;
     sl_err code;
-    struct { /* what of target is source from `at` on afterwards */
+    struct { /* afterwards, these bytes of target are those of source from `at` on */
         uint32_t to, length, from;
     } copied[2];
 } ranges[] = {
@@ -327,7 +328,7 @@ static void is_value(struct sl_client *client, const char *key, const unsigned c
                      uint64_t length);
 static sl_err commit_one(struct sl_client *client, struct sl_draft *draft);
 
-/* A value that is there stays until the one that replaces it is committed, or for good. */
+/* An existing value stays until its replacement is committed, or permanently if that is dropped. */
 static void replacing(struct sl_client *client)
 {
     static const struct sl_terms terms = {.replace = true};
@@ -368,7 +369,7 @@ static void replacing(struct sl_client *client)
     is_value(client, "key", source + 2, 400);
 }
 
-/* Values that are on disk alone come back into pieces, too. */
+/* Values that are only on disk are also read into pieces. */
 static void from_disk(struct sl_client *client)
 {
     enum { VALUES = 200, LENGTH = 1 << 20 };
@@ -408,7 +409,7 @@ static void *thread_main(void *context)
     char text[64];
     static _Thread_local unsigned char out[50000];
     for (uint32_t i = 0; i < THREAD_ROUNDS; i++) {
-        uint32_t own = i % 2 == 0 ? number : 99; /* every other key is everybody's */
+        uint32_t own = i % 2 == 0 ? number : 99; /* every other key is common to all threads */
         uint32_t length = 50000 - i;
         const struct sl_piece in[] = {PIECE(source + i, 20000, 0),
                                       PIECE(source + i + 20000, length - 20000, 20000)};
@@ -480,8 +481,8 @@ static void is_value(struct sl_client *client, const char *key, const unsigned c
     CHECK(sl_remove(client, key_of("plain"), WAIT_NS, &why) == SL_OK);
 }
 
-/* Random writes, some over others, some bytes never: what is committed is what a buffer of zeros
- * would be after the same writes, although the room was used before. */
+/* Random writes, some over others, some bytes never: the committed bytes are those of a zeroed
+ * buffer after the same writes, although the extent was used before. */
 static void draft_shapes(struct sl_client *client)
 {
     static struct sl_piece pieces[PIECES_MAX];
@@ -503,7 +504,7 @@ static void draft_shapes(struct sl_client *client)
             if (i % 4 == 1 && p % 5 == 0) { /* never written */
                 continue;
             }
-            if (i % 5 == 2 && p % 7 == 0) { /* over what is there */
+            if (i % 5 == 2 && p % 7 == 0) { /* over earlier bytes */
                 uint64_t left = length - pieces[p].offset_bytes;
                 pieces[p].length_bytes =
                     pieces[p].length_bytes > left / 2 ? left : 2 * pieces[p].length_bytes;
@@ -551,7 +552,7 @@ static void draft_threads(struct sl_client *client)
     if (child == 0) {
         const struct sl_piece piece = PIECE(target, 8, 0);
         sl_err refused = sl_draft_write(draft, &piece, 1, NULL);
-        sl_draft_drop(&draft); /* of the child's memory alone */
+        sl_draft_drop(&draft); /* affects only the child's memory */
         _exit(refused == SL_ERR_INVALID && draft == NULL ? 0 : 1);
     }
     int status = -1;
@@ -588,19 +589,19 @@ static void draft_refusals(struct sl_client *client)
     }
     CHECK(sl_draft_write(drafts[0], NULL, 1, &why) == SL_ERR_INVALID);
     CHECK(sl_draft_write(drafts[0], NULL, 0, &why) == SL_OK);
-    drafts[1] = drafts[0]; /* the same one twice, and none */
+    drafts[1] = drafts[0]; /* the same one twice, and NULL */
     CHECK(sl_draft_commit(client, drafts, 3, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_OK && codes[1] == SL_ERR_INVALID && codes[2] == SL_ERR_INVALID);
     CHECK(drafts[0] == NULL && drafts[1] == NULL);
     memset(target, 0, 100);
     is_value(client, "a", (unsigned char[100]){0}, 100);
-    sl_draft_drop(&drafts[0]); /* none: nothing happens */
+    sl_draft_drop(&drafts[0]); /* NULL: no effect */
     sl_draft_drop(NULL);
     CHECK(sl_draft_begin(client, keys, NULL, lengths, 65537, NULL, 0, drafts, codes, WAIT_NS,
                          &why) == SL_ERR_INVALID);
 }
 
-/* More room is begun and dropped than there is; a key is free again at once. */
+/* More drafts are begun and dropped than fit; a key is free again immediately. */
 static void draft_drops(struct sl_client *client)
 {
     const struct sl_piece piece = PIECE(source, MIB, 0);
@@ -615,7 +616,7 @@ static void draft_drops(struct sl_client *client)
     CHECK(sl_exists(client, key_of("drop")) == SL_ERR_NOT_FOUND);
 }
 
-/* A draft whose time is over is refused, its key is free, and its room comes back. */
+/* An expired draft is refused, its key is free, and its extent is freed. */
 static void draft_expiry(struct sl_client *client)
 {
     const struct sl_piece piece = PIECE(source, 100, 0);
@@ -637,7 +638,7 @@ static void draft_expiry(struct sl_client *client)
     }
 }
 
-/* Writes to drafts whose time is over in the middle of it, until it is killed. */
+/* Writes to drafts that expire in the middle of it, until it is killed. */
 static void late_writer(void)
 {
     const struct sl_piece piece = PIECE(source, CHUNK_BYTES, 0);
@@ -652,8 +653,8 @@ static void late_writer(void)
     }
 }
 
-/* A writer is stopped anywhere, and goes on when its room has long been free and others have put
- * values wherever they could: not a byte of those changes. */
+/* A writer is stopped anywhere, and continues long after its extent was freed and others have
+ * put values everywhere: none of their bytes changes. */
 static void draft_stops(struct sl_client *client)
 {
     static const char *const keys[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
@@ -667,7 +668,7 @@ static void draft_stops(struct sl_client *client)
     for (uint32_t i = 0; i < STOPS; i++) {
         (void)usleep((useconds_t)(random_next(&state) % 10000));
         CHECK(kill(child, SIGSTOP) == 0);
-        (void)usleep(2000); /* its time is over */
+        (void)usleep(2000); /* it expires */
         for (uint32_t k = 0; k < COUNT(keys); k++) {
             CHECK(sl_put(client, key_of(keys[k]), source + k + 1, sizeof got, WAIT_NS, &why) ==
                   SL_OK);
@@ -707,8 +708,8 @@ static void draft_hold(struct sl_client *client)
     sl_draft_drop(&draft);
 }
 
-/* The registrar is killed and comes back between a draft's begin and its commit, then the whole
- * node is made anew. */
+/* The registrar is killed and restarts between a draft's begin and its commit, then the whole
+ * node is restarted. */
 static void draft_restarts(struct sl_client *client)
 {
     const struct sl_piece first = PIECE(source, MIB, 0);

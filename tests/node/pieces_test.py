@@ -1,4 +1,4 @@
-"""Values from and into pieces of memory, on a registrar alone: nothing else is needed for objects in memory."""
+"""Values from and into pieces of memory, on a node with only a registrar, which is all that objects in memory need."""
 
 import json
 import os
@@ -183,7 +183,7 @@ class Device(unittest.TestCase):
         with PiecesNode() as node:
             probe = self.start_probe(node, "late")
             await_line(probe, b"over\n")
-            node.wait_used(128)  # "small" alone
+            node.wait_used(128)  # only "small"
             go_on(probe)
             self.assertEqual(probe.wait(30 * SLOWDOWN), 0, node.logs())
 
@@ -192,7 +192,7 @@ class Device(unittest.TestCase):
             probe = self.start_probe(node, "late-get")
             for _ in range(2):
                 await_line(probe, b"held\n")
-                time.sleep(1)  # long enough for a value that nobody holds to go
+                time.sleep(1)  # long enough for an unpinned value to be evicted
                 self.assertGreater(node.used_bytes(), 4096)
                 go_on(probe)
                 await_line(probe, b"over\n")

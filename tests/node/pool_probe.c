@@ -1,4 +1,4 @@
-/* tests/node/pool_probe.c - a client that does with pools what lines of standard input say, one
+/* tests/node/pool_probe.c - a client that executes commands on pools from standard input, with one
  * answer a line; pools_test.py drives several of them.
  *
  *   pool_probe INSTANCE RUNTIME_DIR SHM_DIR
@@ -18,7 +18,7 @@
 
 #define POOLS        4u
 #define BLOCKS       16u
-#define LOADED       8u /* blocks are filled from 0 on and loaded from here on */
+#define LOADED       8u /* blocks from 0 on are filled, and loaded from here on */
 #define BLOCK_TOKENS 4u
 #define LAYERS_MAX   4u
 
@@ -116,7 +116,7 @@ static void engine_register(void)
     answer(sl_engine_register(client, &options, 0, &engine, &why));
 }
 
-/* Byte of a block's piece, and whether the gap behind it is untouched. */
+/* The byte of a block's piece; and whether the gap after it is unchanged. */
 static unsigned char pattern(uint64_t seed, unsigned pool, uint32_t layer, uint64_t block,
                              uint64_t at)
 {
@@ -145,8 +145,8 @@ static void fill(uint64_t seed, uint64_t count)
     answer(SL_OK);
 }
 
-/* Loaded blocks are the pattern; what lies behind their pieces, and the blocks after them, is not
- * touched. */
+/* Loaded blocks have the pattern; the bytes after their pieces, and the blocks after them, are
+ * unchanged. */
 static void check(uint64_t seed, uint64_t count)
 {
     uint64_t wrong = 0;
@@ -226,7 +226,8 @@ int main(int argc, char **argv)
     (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings};
     (void)setvbuf(stdout, NULL, _IOLBF, 0);
     answer(sl_client_open(&options, &client, &why));

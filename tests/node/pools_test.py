@@ -1,5 +1,5 @@
-"""The table of pools with real processes: owners, waiters and mappers that are killed or stopped, the registrar too; and a
-hybrid engine of four pools."""
+"""The table of pools with real processes: owners, waiters and mappers that are killed or stopped, and the registrar as
+well; and a hybrid engine of four pools."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import unittest
 from node_support import BIN, PATIENCE, Node, main, wait_until
 
 PROBE = os.path.join(BIN, "..", "tests", "pool_probe")
-LONG = 10000 * PATIENCE  # ms: ends hangs
+LONG = 10000 * PATIENCE  # ms: only ends hangs
 POOLS = ("attention", "mamba_state", "mamba_conv", "indexer")
 
 
 class Probe:
-    """A client that does with pools what it is told."""
+    """A client that executes commands on pools."""
 
     def __init__(self, test, node):
         self.test = test
@@ -54,7 +54,7 @@ class Probe:
 
 
 def pools_mapped(pid):
-    """Mappings of a process that are memory of pools: memfds, but for those of the lanes between processes."""
+    """Mappings of a process that are memory of pools: memfds, except those of the lanes between processes."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8") as lines:
             return [line for line in lines if "memfd:" in line and "sluice-lane" not in line]
@@ -83,7 +83,7 @@ class Pools(unittest.TestCase):
         self.node.wait_ready()
 
     def says(self, probe, text, *words):
-        """A wait that ends by its deadline says why; where the answer itself comes too late, it is asked again."""
+        """A wait that ends at its deadline returns the reason; if the answer itself is late, it is asked again."""
         wait_until(lambda: text in probe.does(*words), 5, f"{words[0]} says '{text}'")
 
     def test_a_waiter_hears_of_ready_of_death_and_of_its_deadline(self):
@@ -97,7 +97,7 @@ class Pools(unittest.TestCase):
         since = time.monotonic()
         owner.kill()
         self.assertIn("SL_ERR_PEER_DIED", waiter.answer())
-        print(f"the owner's death was heard after {(time.monotonic() - since) * 1000:.0f} ms")
+        print(f"the owner's death was noticed after {(time.monotonic() - since) * 1000:.0f} ms")
         second = Probe(self, self.node)
         waiter.tell("await", 0, LONG)
         second.fine("create", 0, LONG)
@@ -163,7 +163,7 @@ class Pools(unittest.TestCase):
         other.fine("await", 0, LONG)
         self.assertIn("SL_ERR_INVALID", other.does("publish", 0))  # the owner's to do
         self.assertIn("SL_ERR_PERMISSION", other.does("revoke", 0, LONG))
-        self.assertIn("SL_ERR_TIMEOUT", other.does("over", 0, 100))  # it stands
+        self.assertIn("SL_ERR_TIMEOUT", other.does("over", 0, 100))  # it is still in use
         other.tell("over", 0, LONG)
         owner.tell("revoke", 0, LONG)
         self.assertEqual(other.answer(), "ok")
@@ -221,7 +221,7 @@ class Pools(unittest.TestCase):
         self.assertEqual(other.does("peek", 0), "ok 99")
         self.assertNotEqual(self.node.pid("swapper.0"), swapper)
         probe.kill()
-        wait_until(lambda: len(self.rows()) == 1, 1, "what only the engine had is given back")
+        wait_until(lambda: len(self.rows()) == 1, 1, "memory that only the engine had is released")
         self.assertEqual(self.row()["state"], "ready")
         other.fine("release", 0)
         wait_until(lambda: not self.rows(), 1, "no pool is left")

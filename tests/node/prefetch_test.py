@@ -1,4 +1,4 @@
-"""Values brought into memory ahead of use, and what stays on a disk that is written round and round."""
+"""Prefetched values, and values that stay on a disk whose log is overwritten several times."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def value(name):
 
 
 class Stores:
-    """Puts and reads on a node; every value that is read is the one that was put."""
+    """Puts and reads on a node; every value read equals the one put."""
 
     def __init__(self, test, node):
         self.test, self.node, self.count = test, node, 0
@@ -32,7 +32,7 @@ class Stores:
         self.count += count
 
     def read(self, name):
-        """Whether it was there."""
+        """Returns whether it was found."""
         got = self.node.ctl("get", name, "--op-timeout", "60s", check=False)
         self.test.assertIn(got.returncode, (0, 1), got.stderr)
         if got.returncode == 0:
@@ -56,7 +56,7 @@ class Prefetch(unittest.TestCase):
             stores = Stores(self, node)
             stores.churn(48)
             node.ctl("flush")
-            stores.churn(16)  # the first are on disk alone now
+            stores.churn(16)  # now the first are only on disk
             node.ctl("flush")
             self.assertFalse(stores.place("cold0")["in_memory"])
 
@@ -102,13 +102,13 @@ class Kept(unittest.TestCase):
             for turn in range(32):  # 160 MiB through 48 MiB; memory holds 16 values
                 name = f"hot{turn % 4}"
                 found = stores.read(name)
-                if not found:  # the first time, and when a busy machine did not read it back in time
+                if not found:  # the first time, and if a busy machine did not read it back in time
                     stores.put(name)
                 asked += turn >= 4
                 there += turn >= 4 and found
                 stores.churn(10)
             kept = registrar_metric(node, "rewritten_from_disk_count")
-            print(f"wanted values were there {there} of {asked} times; {kept} times one was read back and written anew")
+            print(f"requested values were found {there} of {asked} times; {kept} times one was read back and rewritten")
             self.assertGreater(kept, 0)
             self.assertFalse(stores.read("cold0"))
             self.assertLessEqual(sum(os.stat(os.path.join(node.directory, "disk", name)).st_blocks * 512
@@ -127,7 +127,7 @@ class Kept(unittest.TestCase):
                 if node.ctl("rm", gone, check=False).returncode == 0:
                     removed.append(gone)
                 victims = [("tierer.0",), ("registrar",), ("tierer.0", "registrar")][turn % 3]
-                stores.churn(3)  # a segment is likely to be going
+                stores.churn(3)  # a log file is probably being reclaimed
                 for name in victims:
                     pid = node.pid(name)
                     if pid:

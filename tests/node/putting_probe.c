@@ -1,12 +1,12 @@
-/* tests/node/putting_probe.c - threads that put new values without end, while the node under them
- * is stopped, killed and replaced; putting_test.py does that.
+/* tests/node/putting_probe.c - threads that put new values without end, while the node under
+ * them is stopped, killed and replaced; putting_test.py does that.
  *
  *   putting_probe INSTANCE RUNTIME_DIR SHM_DIR THREADS|late
  *
- * Says "putting" once every thread has put something, and goes on until its input ends. Then it
- * prints how many puts there were, how many failed, the longest in ms and the first failure. That
- * there is no node at the moment is no failure. Every other thread gives terms, so that its puts
- * RESERVE; the others use extents granted ahead. */
+ * Prints "putting" once every thread has put a value, and continues until its input ends. Then
+ * it prints the number of puts, the number of failed ones, the longest in ms and the first
+ * failure. A put while no node runs does not count as failed. Every other thread uses terms, so
+ * that its puts RESERVE; the others use preallocated extents. */
 #include "client/include/sluice.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 
 #define THREADS_MAX 64u
 #define VALUE_BYTES 8192u
-#define PUT_NS      UINT64_C(60000000000) /* ends hangs */
+#define PUT_NS      UINT64_C(60000000000) /* only ends hangs */
 #define LATE_NS     UINT64_C(300000000)
 
 struct putter {
@@ -71,7 +71,7 @@ static void *putter_run(void *at)
         putter->longest_ns = took_ns > putter->longest_ns ? took_ns : putter->longest_ns;
         if (err == SL_ERR_UNREACHABLE && (strncmp(why.text, "no node runs", 12) == 0 ||
                                           strstr(why.text, "was stopped") != NULL)) {
-            (void)usleep(1000); /* there is none at the moment, and the put says so at once */
+            (void)usleep(1000); /* no node runs at the moment, and the put fails immediately */
             continue;
         }
         if (err != SL_OK && putter->failed++ == 0) {
@@ -83,7 +83,7 @@ static void *putter_run(void *at)
     return NULL;
 }
 
-/* One put, which its caller gives up soon; then nothing. */
+/* One put that times out soon; then nothing. */
 static int late(void)
 {
     const struct putter putter = {.number = 1};

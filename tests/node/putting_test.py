@@ -12,8 +12,8 @@ from node_support import main
 from object_api import BIN, SLOWDOWN, BareNode
 
 PROBE = os.path.join(BIN, "..", "tests", "putting_probe")
-TTL = 120  # seconds that a reservation lasts: what waits for one to end cannot be overlooked
-BOUND = 30  # seconds, beside those that the node was away: far from the two above and from a busy machine's pauses
+TTL = 120  # seconds that a reservation lasts: long enough to notice a put that waits for its end
+BOUND = 30  # seconds, plus those without a node: far from the two above and from a busy machine's pauses
 
 
 class PuttingNode(BareNode):
@@ -32,7 +32,7 @@ class PuttingNode(BareNode):
         return probe
 
     def replace(self):
-        """Another node in its place, as after a stop and a start. Gives how long there was none."""
+        """Replaces the node, as by a stop and a start. Returns how long none was running."""
         since = time.monotonic()
         self.stop()
         shutil.rmtree(self.shm)
@@ -50,7 +50,7 @@ class Putting(unittest.TestCase):
             try:
                 for _ in range(rounds):
                     away = max(away, trouble(node))
-                    time.sleep(0.3)  # puts go on
+                    time.sleep(0.3)  # puts continue
                 out, errors = probe.communicate(timeout=90 * SLOWDOWN)
             finally:
                 probe.kill()
@@ -88,7 +88,7 @@ class Putting(unittest.TestCase):
                 probe.stdin.flush()
                 self.assertEqual(probe.stdout.readline(), b"SL_ERR_TIMEOUT\n")
                 registrar.send_signal(signal.SIGCONT)  # it finds the request, and grants
-                # The probe lives, and makes no call: the key would be its own for TTL seconds.
+                # The probe lives, and makes no call: otherwise it would keep the key for TTL seconds.
                 done = node.ctl("put", "late", "--op-timeout", "60s", stdin=b"of another")
                 self.assertEqual(done.returncode, 0, done.stderr.decode() + node.logs())
                 self.assertEqual(node.ctl("get", "late").stdout, b"of another")

@@ -1,4 +1,4 @@
-"""A node records what it is asked for, across a killed registrar, and python -m sluice.advise makes sense of it."""
+"""A node records its requests, also while a registrar is killed, and python -m sluice.advise evaluates the recording."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from python_support import LIBASAN, PACKAGE  # noqa: E402
 from node_support import PATIENCE, Node, main, wait_until, workload  # noqa: E402
 
 KIB = 1 << 10
-BOUND = 20  # seconds, times the patience: ends hangs
+BOUND = 20  # seconds, times the patience: only ends hangs
 
 
 class Record(unittest.TestCase):
@@ -27,7 +27,7 @@ class Record(unittest.TestCase):
                 os.unlink(name)
 
     def python(self, module, *arguments, to=""):
-        """One of the package's, with the interpreter of this process."""
+        """Runs one of the package's modules, with the interpreter of this process."""
         package = {} if PACKAGE == "installed" else {"PYTHONPATH": PACKAGE}
         preload = {"LD_PRELOAD": LIBASAN, "PYTHONMALLOC": "malloc", "ASAN_OPTIONS": "detect_leaks=0"} if LIBASAN else {}
         line = f'exec "$@" >{to}' if to else 'exec "$@"'
@@ -122,10 +122,10 @@ class Record(unittest.TestCase):
             rows = {(row["policy"], row["memory_bytes"] >> 20, row["disk_bytes"] >> 20, row["admission"], bool(row["write_budget"])): row
                     for row in advice["rows"]}
             node_row, alone = rows["density", 8, 128, "all", False], rows["density", 8, 0, "none", False]
-            self.assertLess(alone["hit_share"] + 0.02, node_row["hit_share"])  # what the disk has brought
+            self.assertLess(alone["hit_share"] + 0.02, node_row["hit_share"])  # the gain from the disk
             self.assertLess(alone["hit_share"], rows["density", 16, 0, "none", False]["hit_share"])
             self.assertLessEqual(node_row["hit_share"], rows["density", 8, 256, "all", False]["hit_share"])
-            self.assertLess(rows["density", 8, 128, "all", True]["written_bytes"], 0.7 * node_row["written_bytes"])  # a budget of the half
+            self.assertLess(rows["density", 8, 128, "all", True]["written_bytes"], 0.7 * node_row["written_bytes"])  # a budget of half as much
             with open(again, "w", encoding="utf-8") as file:
                 file.write(self.python("recording", self.path, "--jsonl").stdout)
             with open(trace, encoding="utf-8") as file:

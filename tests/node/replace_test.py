@@ -1,4 +1,4 @@
-"""Values that take the place of others: readers see the old one or the new one, whoever dies."""
+"""Values that replace others: readers see the old one or the new one, whichever process dies."""
 
 import os
 import shutil
@@ -8,12 +8,12 @@ import unittest
 from node_support import Node, lives, main, wait_until
 from contributions_support import PROBE, Probe
 
-BOUND = 20  # seconds, times the patience: ends hangs
+BOUND = 20  # seconds, times the patience: only ends hangs
 ROUNDS = 60
 
 
 def size(number):
-    """Bytes of the value with this number: small ones, and such that copies of them take a while."""
+    """Size of the value with this number: small ones, and some that take a while to copy."""
     return 4096 + number % 7 * 300_000 // 8 * 8
 
 
@@ -56,7 +56,7 @@ class Replace(unittest.TestCase):
             self.replaced(writer, number)
             self.assertEqual(writer.ask("get", "k")[:2], ["SL_OK", str(number)])
             if number % 15 == 0:
-                writer.tell("replace", "k", number, size(number))  # in the middle of this
+                writer.tell("replace", "k", number, size(number))  # during this
                 self.kill_registrar(node)
                 self.assertEqual(writer.hear()[0], "SL_OK")
         self.check(readers)
@@ -78,7 +78,7 @@ class Replace(unittest.TestCase):
         for number in range(2, 12):
             writer = Probe(self, node)
             writer.tell("replace", "k", number, 8 << 20)
-            writer.kill()  # before it, in it or behind it
+            writer.kill()  # before, during or after it
             answer = keeper.ask("get", "k")
             self.assertEqual(answer[0], "SL_OK", answer)
             self.assertLessEqual(int(answer[1]), number)
@@ -104,14 +104,14 @@ class Replace(unittest.TestCase):
             answer = reader.ask("get", "k")
             if round_number < 2 or flushed:
                 self.assertEqual(answer[:2], ["SL_OK", str(base + 5)], f"round {round_number}")
-            else:  # it was in memory alone, and that is gone
+            else:  # it was only in memory, which is lost
                 self.assertIn(answer[0], ("SL_OK", "SL_ERR_NOT_FOUND"))
                 self.assertTrue(answer[0] != "SL_OK" or answer[1] == str(base + 5), answer)
             reader.end()
             writer.end()
 
     def kill_all(self, node, with_memory):
-        """As a power cut would, when the memory goes, too."""
+        """Kills all processes, as in a power cut; with_memory: memory is lost as well."""
         with open(node.directory + "/run/supervisor.pid", encoding="utf-8") as text:
             supervisor = int(text.read().split()[0])
         actors = [row[0] for row in node.processes().values() if row[0] != 0]

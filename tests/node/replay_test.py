@@ -1,4 +1,4 @@
-"""The main job: replays through a real node, undisturbed, under memory pressure, and under fire."""
+"""The main use: replays through a real node, undisturbed, under memory pressure, and while actors are killed."""
 
 import collections
 import itertools
@@ -29,7 +29,7 @@ class Replay(unittest.TestCase):
 
     def replay(self, node, *arguments, trace=None):
         report = self.directory.name + "/report.json"
-        # No op may fail here, on a machine that is busy with other things too: a deadline that is never needed.
+        # No op may fail here, even on a busy machine: the deadline is never reached.
         node.ctl("replay", trace or self.trace, "--block-bytes", "4096", "--op-timeout", "30s", "--json", report,
                  *arguments, timeout=600)
         with open(report, encoding="utf-8") as lines:
@@ -68,7 +68,7 @@ class Replay(unittest.TestCase):
             self.assertEqual((report["not_awaited"], report["errors"]), (0, 0))
         self.assertGreater(first["first_tokens"]["computing_s"], 0)
         self.assertLessEqual(first["first_tokens"]["computing_s"], tokens / 1e7)
-        self.assertEqual(again["first_tokens"]["computing_s"], 0)  # all of it was loaded
+        self.assertEqual(again["first_tokens"]["computing_s"], 0)  # all blocks were loaded
         self.assertNotIn("first_tokens", plain)
         self.assertEqual(wrong, [2, 2, 2])
         self.assertEqual((too_many.returncode, too_many.stdout), (2, b""))
@@ -92,7 +92,7 @@ class Replay(unittest.TestCase):
             with open(report, encoding="utf-8") as lines:
                 self.assertEqual(json.load(lines)["requests"], 3)
             done = node.ctl("replay", self.trace, "--limit", "3", "--json", self.directory.name, check=False)
-            self.assertEqual((done.returncode, b"Is a directory" in done.stderr, done.stdout), (2, True, b""))  # before anything is played
+            self.assertEqual((done.returncode, b"Is a directory" in done.stderr, done.stdout), (2, True, b""))  # fails before the replay
 
     def test_wrong_use_is_named_where_no_node_runs(self):
         where = ["--instance", f"none-{os.getpid()}"]
@@ -155,14 +155,14 @@ class Replay(unittest.TestCase):
             trace = self.directory.name + "/long.jsonl"
             requests = 1500
             workload(trace, requests, 11)
-            paced(trace, 20_000)  # the replay lasts this long however fast the machine is: enough to kill everyone
+            paced(trace, 20_000)  # the replay lasts this long on any machine: enough to kill every actor
             started = time.monotonic()
             replay = node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "1", "--json",
                                        report_path)
             killed = collections.Counter()
             while replay.poll() is None:
                 name = names[killed.total() % len(names)]
-                # A bound, so that a slow machine gets to the end: the rest runs undisturbed.
+                # A limit, so that a slow machine gets to the end: the rest runs undisturbed.
                 pid = node.pid(name) if killed.total() < 2 * len(names) else 0
                 if pid:
                     try:
@@ -180,7 +180,7 @@ class Replay(unittest.TestCase):
             self.assertEqual(set(killed), set(names), "everyone was killed at least once")
             self.assertEqual((report["mismatches"], report["lost"]), (0, 0), output + node.logs())
             self.assertEqual(report["requests"], requests)
-            self.assertLess(report["longest_op_us"], 30_000_000 * SECONDS)  # their deadline is 2 s; it may get no core for a while
+            self.assertLess(report["longest_op_us"], 30_000_000 * SECONDS)  # their deadline is 2 s; they may get no core for a while
 
     def test_trace_shows_the_path_of_an_op_in_time_order(self):
         with Node(ranks=2) as node:
@@ -198,7 +198,7 @@ class Replay(unittest.TestCase):
 
     @unittest.skipUnless(os.path.exists(TRACE), "the conversation trace is not beside the project")
     def test_conversation_trace_hits_exactly(self):
-        # Under sanitizers its beginning: the whole takes minutes and shows no more of them.
+        # Under sanitizers only its beginning: all of it takes minutes and checks no more of the code.
         limit = 12031 if SECONDS == 1 else 1000
         trace = self.directory.name + "/conversation.jsonl"
         with open(TRACE, encoding="utf-8") as whole, open(trace, "w", encoding="utf-8") as beginning:

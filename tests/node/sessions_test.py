@@ -1,4 +1,4 @@
-"""Sessions that say when they go on find their blocks in memory, whoever is killed meanwhile."""
+"""Sessions that announce when they continue find their blocks in memory, whichever process is killed meanwhile."""
 
 import json
 import os
@@ -15,7 +15,7 @@ MEMORY_BLOCKS, DISK_BLOCKS = 360, 6000
 
 
 def trace(path):
-    """Sessions in turn; each turn has all blocks of the one before but its last, which is cut, and one more."""
+    """Sessions in turn; each turn has all blocks of the one before except its last, which is cut, and one more."""
     rows = []
     for turn in range(TURNS):
         for session in range(SESSIONS):
@@ -62,9 +62,9 @@ class Sessions(unittest.TestCase):
     def test_what_is_told_is_in_memory_when_it_is_asked_for(self):
         without, nothing = self.played("--prefetch-sessions", "0")
         print(f"without {without} {nothing}")
-        for speed in (SPEED, SPEED / 4):  # a machine that is busy besides does not bring them in 2 s: then it gets 8
+        for speed in (SPEED, SPEED / 4):  # a busy machine may not read them in 2 s: then it gets 8
             told, shown = self.played(speed=speed)
-            print(f"told at speed {speed}: {told} {shown}")
+            print(f"announced at speed {speed}: {told} {shown}")
             if told["disk"] < without["disk"] / 2 and shown["units_wanted"] > without["disk"] / 4:
                 break
         self.assertGreater(without["disk"], SESSIONS * FIRST_BLOCKS * (TURNS - 1) // 2, "memory is too large for this test")
@@ -74,11 +74,11 @@ class Sessions(unittest.TestCase):
         self.assertLessEqual(shown["sessions"], SESSIONS)
 
     def more_come(self, node, when):
-        """Waits for blocks that come ahead of use."""
+        """Waits for prefetched blocks."""
         def came():
             return counters(node, "coordinator").get("session_parts_prefetched", 0)
         before = came()
-        wait_until(lambda: came() > before, 15, f"blocks come ahead of use {when}")
+        wait_until(lambda: came() > before, 15, f"blocks are prefetched {when}")
 
     def test_it_goes_on_when_registrar_tierer_and_coordinator_are_killed(self):
         with tempfile.TemporaryDirectory() as directory, self.node() as node:

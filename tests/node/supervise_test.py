@@ -1,4 +1,4 @@
-"""Who watches the supervisor: it is killed, stopped and started again, its watcher and its programs die and hang, systemd asks for it."""
+"""Supervision of the supervisor: it is killed, stopped and started again, its watcher and its programs die and hang, systemd notifies it."""
 
 import fcntl
 import json
@@ -15,7 +15,7 @@ import unittest
 from node_support import BIN, NODE, PACE, Node, children_of, command_of, free_port, lives, log_of, main, plain_alone, wait_until
 
 SUPERVISE = os.path.join(BIN, "sluice-supervise")
-# What a caller of sluice-node waits for at most: a program that hangs is ended after 10 s and killed 1 s later.
+# The longest time that a caller of sluice-node waits: a program that hangs is ended after 10 s and killed 1 s later.
 CALL_SECONDS = 11
 
 
@@ -77,7 +77,7 @@ class Adoption(unittest.TestCase):
             old = node.pid("coordinator")
             node.supervisor("restart", "coordinator")
             self.assertNotEqual(node.pid("coordinator"), old)
-            self.assertEqual(node.processes()["coordinator"][3], "0")  # the kernel or its page said that it drained
+            self.assertEqual(node.processes()["coordinator"][3], "0")  # the kernel or its page shows that it drained
             stopped = node.pid("keyer")
             os.kill(stopped, signal.SIGSTOP)
             node.wait_restarted("keyer", stopped, 6)
@@ -93,12 +93,12 @@ class Adoption(unittest.TestCase):
             left = {name: node.pid(name) for name in node.processes()}
             node.settings += ["--lease-ttl", "1s"]
             node.start()
-            for name, pid in left.items():  # a node that is ready is the new one
+            for name, pid in left.items():  # a ready node is the new one
                 self.assertFalse(lives(pid), name)
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
     def test_an_exit_code_from_before_does_not_end_the_wait_of_a_start(self):
-        """The state of the earlier supervisor is there until the next one has written its own."""
+        """The state file of the earlier supervisor exists until the next one has written its own."""
         with Node(ranks=1) as node:
             supervisor_killed(node)
             os.kill(keyer := node.pid("keyer"), signal.SIGKILL)
@@ -138,7 +138,7 @@ class Adoption(unittest.TestCase):
             stranger.wait()
 
     def test_a_process_whose_first_thread_has_ended_lives(self):
-        """As for a moment each that is killed: its descriptors are open, with the locks on them."""
+        """As every killed process for a moment: its descriptors are open, with the locks on them."""
         code = "import ctypes, fcntl, sys, threading, time\nfcntl.flock(lock := open(sys.argv[1], 'a'), fcntl.LOCK_EX)\n" \
                "threading.Thread(target=time.sleep, args=(600,)).start()\nprint(flush=True)\nctypes.CDLL(None).syscall(%d, 0)" % (60 if os.uname().machine == "x86_64" else 93)
         record = f"/tmp/sl-record-{os.getpid()}.first"
@@ -179,7 +179,7 @@ class Adoption(unittest.TestCase):
             os.kill(other, signal.SIGKILL)
 
     def test_nothing_that_stands_in_a_file_of_the_node_is_run(self):
-        """Files of a directory that was open once: whoever planted them has no word in the supervisor's shell."""
+        """Files of a directory that was open once: another user who placed them there cannot run commands in the supervisor's shell."""
         with Node(ranks=1) as node:
             run, mark = node.directory + "/run/", node.directory + "/mark"
             supervisor_killed(node)
@@ -230,7 +230,7 @@ class Adoption(unittest.TestCase):
             node.__exit__()
 
     def test_a_start_that_meets_one_without_a_name_yet_hears_the_name(self):
-        """Whoever starts takes the lock and then writes down who it is: this process does that here, late."""
+        """A start takes the lock and then writes its name: this process does that here, late."""
         node = Node()
         self.addCleanup(node.__exit__)
         os.mkdir(node.directory + "/run", 0o700)
@@ -239,7 +239,7 @@ class Adoption(unittest.TestCase):
             fcntl.flock(lock, fcntl.LOCK_EX)
             start = subprocess.Popen([NODE, "start", *node.settings, *node.where], env=node.environment, text=True,
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            # It has looked for a name in vain.
+            # It has looked for a name without success.
             wait_until(lambda: any("flock" in word for child in children_of(start.pid) for word in command_of(child)[:1]), 20,
                        "it waits for the lock")
             lock.write(f"{os.getpid()} {born_of(os.getpid())}\n")
@@ -251,10 +251,10 @@ class Adoption(unittest.TestCase):
 
 @plain_alone
 class Moments(unittest.TestCase):
-    """The supervisor is killed at any moment of a command: the command ends, and the next start or stop finds everything."""
+    """The supervisor is killed at any moment of a command: the command ends, and the next start or stop handles what is left."""
 
     def commanded(self, node, *words, after, victim=Node.supervisor_pid, how=signal.SIGKILL):
-        """Strikes the victim so long after the command began; gives the command's code and what it said."""
+        """Signals the victim this long after the command began; returns the command's code and output."""
         began = time.monotonic()
         running = subprocess.Popen([NODE, *words, *node.where], env=node.environment, text=True, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT)
@@ -262,13 +262,13 @@ class Moments(unittest.TestCase):
         try:
             os.kill(victim(node), how)
         except (OSError, IndexError, ValueError, AssertionError):
-            pass  # it is not there yet, or no more
+            pass  # it does not exist yet, or no longer
         said = running.communicate(timeout=30 * PACE)[0]
         self.assertLess(time.monotonic() - began, 30 * PACE, said)
         return running.returncode, said
 
     def started(self, node):
-        """The supervisor may be killed between two lives, and then lives."""
+        """The supervisor may be killed while it replaces itself, and then lives."""
         done = node.supervisor("start", *node.settings, check=False)
         self.assertTrue(done.returncode == 0 or "runs already" in done.stdout, done.stdout)
         node.wait_ready()
@@ -287,7 +287,7 @@ class Moments(unittest.TestCase):
             for _ in range(3):
                 node.stop("--keep-arena")
                 said = self.commanded(node, "start", *node.settings, after=chance.uniform(0, 0.5))
-                if said[0] == 0:  # it was killed behind the start, or not at all
+                if said[0] == 0:  # it was killed after the start, or not at all
                     node.supervisor("stop", "--keep-arena", check=False)
                 said = said, self.started(node)
                 self.assertEqual(node.ctl("get", "kept").stdout, b"value", said)
@@ -317,7 +317,7 @@ class Hangs(unittest.TestCase):
     def test_a_stopped_supervisor_is_named_and_can_be_ended(self):
         with Node() as node:
             os.kill(node.supervisor_pid(), signal.SIGSTOP)
-            wait_until(lambda: supervision(node)["state"] == "stopped", 3, "it is seen to be stopped")  # not before its next instruction
+            wait_until(lambda: supervision(node)["state"] == "stopped", 3, "it is seen to be stopped")  # it stops only at its next instruction
             self.assertIn(b"kill -CONT", node.ctl("status").stdout)
             for words in (["status"], ["start", *node.settings], ["restart", "keyer"], ["restart"]):
                 self.assertIn("kill -CONT", node.supervisor(*words, check=False).stdout, words)
@@ -329,7 +329,7 @@ class Hangs(unittest.TestCase):
             supervisor, actor = node.supervisor_pid(), node.pid("registrar")
             for pid in (supervisor, actor):
                 os.kill(pid, signal.SIGSTOP)
-            time.sleep(4)  # its watcher tells three times that the registrar is stopped
+            time.sleep(4)  # its watcher reports three times that the registrar is stopped
             os.kill(actor, signal.SIGCONT)
             wait_until(lambda: all(row["silent_s"] < 0.5 for row in json.loads(node.ctl("status", "--json").stdout)["actors"]), 5, "its loop turns")
             time.sleep(1.2)
@@ -386,7 +386,7 @@ class Hangs(unittest.TestCase):
             self.assertLess(time.monotonic() - began, CALL_SECONDS + 30 * PACE)
             for words, text in zip(commands, said):
                 self.assertIn("sluicectl config has not answered within 10 s", text, words)
-            # The node goes on: its supervisor asks no program that hangs.
+            # The node continues: its supervisor calls no program that hangs.
             actor = node.pid("keyer")
             os.kill(actor, signal.SIGKILL)
             node.wait_restarted("keyer", actor, 2)
@@ -408,7 +408,7 @@ class Hangs(unittest.TestCase):
 
 
 class Systemd(unittest.TestCase):
-    """A socket in the place of systemd's."""
+    """A socket in place of systemd's."""
 
     def setUp(self):
         self.node = Node(ranks=1, memory="64MiB")
@@ -453,7 +453,7 @@ class Systemd(unittest.TestCase):
 
         os.kill(node.watcher_pid(), signal.SIGKILL)
         before = self.told("WATCHDOG=1")
-        wait_until(lambda: self.told("WATCHDOG=1") > before + 1, 5, "by the next watcher, too")
+        wait_until(lambda: self.told("WATCHDOG=1") > before + 1, 5, "also by the next watcher")
         os.kill(actor, signal.SIGKILL)
         node.wait_restarted("keyer", actor, 2)
         unit.terminate()
@@ -499,7 +499,7 @@ class Watcher(unittest.TestCase):
         living.wait()
         while not said[-1].startswith(f"gone keyer {living.pid}"):
             said.append(self.watcher.stdout.readline())
-        self.assertRegex(said[-1], " (137|unknown)\n")  # an older kernel tells the parent alone
+        self.assertRegex(said[-1], " (137|unknown)\n")  # an older kernel reports it only to the parent
         self.asked("nudge")
         self.assertEqual(self.watcher.stdout.readline(), "nudge\n")  # and nothing between them
 

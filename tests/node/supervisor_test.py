@@ -1,4 +1,4 @@
-"""The supervisor: starts, restarts what dies or hangs, stops and leaves nothing behind."""
+"""The supervisor: starts, restarts actors that die or hang, stops and leaves nothing."""
 
 import json
 import os
@@ -33,7 +33,7 @@ class Supervisor(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0, "skipped: only root can make directories of others")
     def test_nothing_is_believed_below_a_directory_of_another_user(self):
-        """A stranger's settings are not evaluated, the process that he names is not signalled, what his link names stays."""
+        """Another user's settings are not evaluated, a process that such a file names is not signalled, a link's target stays."""
         for owner in (65534, 12345):
             with self.subTest(owner=owner), tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as precious:
                 parent, victim = folder + "/parent", subprocess.Popen(["sleep", "60"])
@@ -89,7 +89,7 @@ class Supervisor(unittest.TestCase):
 
     def test_a_wait_for_disks_ends_where_no_node_runs(self):
         node = Node()
-        done = node.ctl("status", "--ready=disks", check=False)  # or it would wait for an hour
+        done = node.ctl("status", "--ready=disks", check=False)  # otherwise it would wait for an hour
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"no node runs under the name", done.stdout)
         node.__exit__()
@@ -106,7 +106,7 @@ class Supervisor(unittest.TestCase):
             self.assertIn(text, done.stdout)
 
     def test_what_would_not_live_is_refused_before_anything_runs(self):
-        """Each of these was 15 s of a crash loop, or a node that was killed again and again."""
+        """Each of these was once 15 s of a crash loop, or a node that was killed repeatedly."""
         alone = ["--fabric", "tcp", "--cluster-plaintext", "true"]
         none = [] if os.path.exists("/proc/driver/nvidia") else [("", ["--device", "cuda"], "is not started: device cuda: ")]
         none += [] if os.path.exists("/sys/class/infiniband") else [("", ["--fabric", "verbs"], "is not started: .*RDMA")]
@@ -144,7 +144,7 @@ class Supervisor(unittest.TestCase):
                 node.__exit__()
 
     def test_flight_recorders_that_have_no_room_are_refused(self):
-        """Their pages are whole from the start: every actor ended at its own, again and again."""
+        """Their pages are allocated at the start: before, every actor ended at its first write, again and again."""
         node = Node()
         place = node.directory + "/small"
         os.mkdir(place)
@@ -179,7 +179,7 @@ class Supervisor(unittest.TestCase):
         node.__exit__()
 
     def test_doctor_looks_at_the_limits_of_the_node_that_runs(self):
-        """As of a unit with limits that the shell of who asks has not."""
+        """As with a unit whose limits differ from those of the caller's shell."""
         with Node(ranks=1, memory="64MiB") as node:
             _, hard = resource.prlimit(node.pid("registrar"), resource.RLIMIT_FSIZE)
             resource.prlimit(node.pid("registrar"), resource.RLIMIT_FSIZE, (1 << 20, hard))
@@ -195,7 +195,7 @@ class Supervisor(unittest.TestCase):
             registrar = node.pid("registrar")
             os.kill(supervisor, signal.SIGKILL)
             wait_until(lambda: not lives(supervisor), 10, "it is gone")
-            # Its actors go on without it: a start that is refused leaves them alone.
+            # Its actors continue without it: a refused start does not touch them.
             refused = node.supervisor("start", *node.settings, "--memory", "128MiB", check=False)
             self.assertEqual(refused.returncode, 1, refused.stdout)
             self.assertIn("is not started: arena.0 of an earlier start", refused.stdout)
@@ -209,7 +209,7 @@ class Supervisor(unittest.TestCase):
                 helps = "start without both, which keeps it" if "index" in words[0] else "start with that"
                 self.assertIn(f"; {helps}, or lose what is in memory: sluice-node stop", done.stdout)
                 self.assertEqual(node.running(), {})
-            # Of a larger disk the index would be larger, too: that is no reason to lose it.
+            # A larger disk would also need a larger index: that is no reason to lose this one.
             node.supervisor("start", *node.settings, "--disk", "2GiB", "--disk-path", node.directory + "/disk")
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
 
@@ -230,7 +230,7 @@ class Supervisor(unittest.TestCase):
             old = node.pid("registrar")
             node.ctl("put", "kept", stdin=b"value")
             os.kill(old, signal.SIGSTOP)
-            self.assertEqual(node.ctl("get", "kept").stdout, b"value")  # readers ask nobody
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")  # readers need no actor
             node.wait_restarted("registrar", old, 6)
             node.wait_ready()
             self.assertEqual(node.ctl("get", "kept").stdout, b"value")
@@ -255,7 +255,7 @@ class Supervisor(unittest.TestCase):
 
     def test_a_state_that_could_not_be_written_is_not_believed(self):
         with Node(ranks=1, memory="64MiB") as node:
-            os.mkdir(node.directory + "/run/supervisor.state.new")  # as where there is no room
+            os.mkdir(node.directory + "/run/supervisor.state.new")  # as when the disk is full
             old = node.pid("keyer")
             os.kill(old, signal.SIGKILL)
 
@@ -272,7 +272,7 @@ class Supervisor(unittest.TestCase):
             os.kill(node.supervisor_pid(), signal.SIGKILL)
             new = node.pid("keyer")
             os.kill(new, signal.SIGKILL)
-            wait_until(lambda: shown() == (0, "down"), 20, "nobody restarts it, and it is shown as down")
+            wait_until(lambda: shown() == (0, "down"), 20, "it is not restarted, and is shown as down")
 
     def test_stop_with_keep_arena_keeps_objects(self):
         with Node() as node:
@@ -339,7 +339,7 @@ class Supervisor(unittest.TestCase):
                 self.assertTrue(done.stdout.startswith("sluice-node "), done.stdout)
 
     def test_a_line_on_standard_error_is_no_setting(self):
-        """As the linker's, which each program and shell of such an environment says."""
+        """As of the linker, which every program and shell of such an environment prints."""
         node = Node(ranks=1, memory="16MiB")
         node.environment["LD_PRELOAD"] = "/nowhere/absent.so"
         with node:

@@ -1,8 +1,9 @@
-/* tests/node/terms_probe.c - leases, pins and bundles on a running node; terms_test.py starts both.
+/* tests/node/terms_probe.c - leases, pins and bundles on a running node; terms_test.py starts
+ * both.
  *
  *   terms_probe INSTANCE RUNTIME_DIR SHM_DIR WHAT
  *
- * WHAT is one of the names at the end of this file. Exit code 0: all of it held. */
+ * WHAT is one of the names at the end of this file. Exit code 0: all checks passed. */
 #include "client/include/sluice.h"
 
 #include <stdint.h>
@@ -22,7 +23,7 @@
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 #define BIG  (8u << 20) /* the node has 64 MiB */
-#define FULL 8u         /* so many of them */
+#define FULL 8u         /* number of BIG values that fill it */
 #define MANY 20000u
 
 static struct sl_error why;
@@ -37,7 +38,8 @@ static struct sl_object_key key_of(const char *text)
 static struct sl_client *client_of(bool leases)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings,
                                               .leases = leases};
     struct sl_client *client = NULL;
@@ -77,7 +79,7 @@ static sl_err put(struct sl_client *client, const char *key, uint64_t length, co
     return put_within(client, key, length, bundle, terms, 60000000000u);
 }
 
-/* A put waits for room as long as it may: what is full here stays full. */
+/* A put waits for space as long as it may: the node stays full here. */
 static sl_err put_full(struct sl_client *client, const char *key)
 {
     return put_within(client, key, BIG, NULL, NULL, 300000000);
@@ -111,7 +113,7 @@ static bool no_room(sl_err code)
     return code == SL_ERR_NO_SPACE || code == SL_ERR_TIMEOUT;
 }
 
-/* ---- what leases ---- */
+/* ---- calls that lease ---- */
 
 static sl_err look_exists(struct sl_client *client, struct sl_object_key key)
 {
@@ -176,7 +178,7 @@ static void leasing(struct sl_client *client)
         CHECK(put(client, "key", 100, NULL, NULL) == SL_OK);
         CHECK(take(client, "key", true) == SL_OK); /* a put leases nothing */
         CHECK(put(client, "key", 100, NULL, NULL) == SL_OK);
-        CHECK(looks[i](plain, key_of("key")) == SL_OK); /* nor does who did not ask for it */
+        CHECK(looks[i](plain, key_of("key")) == SL_OK); /* nor does a client without leases */
         CHECK(take(client, "key", true) == SL_OK);
         CHECK(put(client, "key", 100, NULL, NULL) == SL_OK);
         CHECK(looks[i](client, key_of("key")) == SL_OK);
@@ -320,7 +322,7 @@ static void pins(struct sl_client *client)
         CHECK(put(client, key, BIG, NULL, &hard) == SL_OK);
     }
     CHECK(there(client, "soft"));
-    CHECK(put(client, "last", BIG, NULL, &hard) == SL_OK); /* in its place */
+    CHECK(put(client, "last", BIG, NULL, &hard) == SL_OK); /* replaces it */
     CHECK(!there(client, "soft") && there(client, "hard"));
     CHECK(no_room(put_full(client, "more")));
     CHECK(take(client, "hard", true) == SL_OK);
@@ -337,7 +339,7 @@ static void bundles(struct sl_client *client)
     CHECK(put(client, "n1", 4096, "c", NULL) == SL_OK);
     CHECK(sl_exists(leasing_client, key_of("m1")) == SL_OK);
     CHECK(take(client, "m0", true) == SL_ERR_LEASED);
-    fill(client, "z", FULL - 1); /* all that is older than these goes, so both old members */
+    fill(client, "z", FULL - 1); /* all older values are evicted, so both old members */
     CHECK(there(client, "m0") && there(client, "m1"));
     CHECK(!there(client, "n0") && !there(client, "n1"));
     CHECK(take(client, "m0", false) == SL_OK && there(client, "m1"));

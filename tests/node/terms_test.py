@@ -1,4 +1,4 @@
-"""Leases, pins and bundles, on a registrar alone: nothing else is needed for objects in memory."""
+"""Leases, pins and bundles, on a node with only a registrar, which is all that objects in memory need."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class TermsNode(BareNode):
     def __enter__(self):
         super().__enter__()
         end = time.monotonic() + 20 * SLOWDOWN
-        while self.usable_bytes() < 64 << 20:  # until all of it is there, less fits in
+        while self.usable_bytes() < 64 << 20:  # fewer values fit until all of it is populated
             if time.monotonic() > end:
                 logs = self.logs()
                 self.__exit__()

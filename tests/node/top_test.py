@@ -1,4 +1,4 @@
-"""sluicectl top: its figures are the replay's, and in a terminal of tmux it shows a node that lives, is hurt, stops and comes back."""
+"""sluicectl top: its figures are the replay's, and in a terminal of tmux it shows a node that lives, fails, stops and restarts."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Terminal:
         return self.lines("-e", "-N")[:-1]
 
     def shows(self, *texts, seconds=5):
-        """Waits until all of the texts are on the screen, and gives its lines."""
+        """Waits until all of the texts are on the screen, and returns its lines."""
         found = []
 
         def seen():
@@ -47,7 +47,7 @@ class Terminal:
         return found
 
     def word(self, name, number):
-        """A word, counted from 0, of the line that begins with a name; "" where it is not there (a screen may be half drawn)."""
+        """A word, counted from 0, of the line that begins with a name; "" if there is none (a screen may be half drawn)."""
         words = next((line.split() for line in self.lines() if line.startswith(name)), [])
         return words[number] if number < len(words) else ""
 
@@ -194,17 +194,17 @@ class Top(unittest.TestCase):
             top.shows("sorted by uses")
 
             def rates():
-                """Uses a second by prefix, in the order of the screen: the last but one of a row's words."""
+                """Uses a second by prefix, in the order of the screen: the last but one word of a row."""
                 return {line.split()[-1]: line.split()[-2] for line in top.lines() if "pool0" in line}
 
-            wait_until(lambda: list(rates().values()) == ["0", "0"], 10, "nobody uses anything")
-            top.keys("r")  # what is used most comes last, whatever its name
+            wait_until(lambda: list(rates().values()) == ["0", "0"], 10, "no value is in use")
+            top.keys("r")  # the most used is last, whatever its name
             top.shows("reversed")
             replays = [node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50")]
             self.addCleanup(lambda: [each.kill() or each.communicate() for each in replays])
 
             def is_used():
-                if replays[-1].poll() is not None:  # it was too quick for us
+                if replays[-1].poll() is not None:  # it was too fast for us
                     replays.append(node.replay_start(self.trace, "--ranks", "2", "--block-bytes", "4096", "--speed", "50"))
                 return list(rates().values())[-1:] not in ([], ["0"])
 

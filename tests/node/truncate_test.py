@@ -1,4 +1,4 @@
-"""Segments that another process of this user cuts short: nobody dies of it, nobody reads wrong bytes, and the node is whole again within
+"""Shm files that another process of this user truncates: no process dies of it or reads wrong bytes, and the node works again within
 seconds."""
 
 import json
@@ -10,19 +10,19 @@ import unittest
 from lives_support import PROBE, Kept, Probe
 from node_support import Node, main, wait_until, workload
 
-CUTS = int(os.environ.get("SLUICE_TEST_CUTS", "2"))  # of each segment and thread count
+CUTS = int(os.environ.get("SLUICE_TEST_CUTS", "2"))  # for each file and number of threads
 WHOLE_S = 5  # times the patience
 FINE = {"SL_OK", "SL_ERR_NOT_FOUND", "SL_ERR_CORRUPT", "SL_ERR_UNREACHABLE", "SL_ERR_TIMEOUT", "SL_ERR_BUSY", "SL_ERR_STALE", "SL_ERR_NO_SPACE",
         "SL_ERR_PEER_DIED", "SL_ERR_LIMIT", "SL_ERR_EXISTS"}
 
 
 def cut(path, part):
-    """To this part of its length."""
+    """Truncates to this share of its length."""
     os.truncate(path, int(os.stat(path).st_size * part) // 8 * 8)
 
 
 def made_anew(path, before):
-    """Another file, or (the page of an actor's metrics) the same one in its full length."""
+    """Whether it is another file, or (the page of an actor's metrics) the same one in its full length."""
     try:
         about = os.stat(path)
         return about.st_ino != before.st_ino or about.st_size == before.st_size
@@ -55,11 +55,11 @@ class Truncate(unittest.TestCase):
             for name in names:
                 what = f"{name} was cut"
                 before, registrar, path = probe.counts(), node.registrar.pid, os.path.join(node.shm, name)
-                wait_until(lambda: name in os.listdir(node.shm), WHOLE_S, f"{name} is there")
+                wait_until(lambda: name in os.listdir(node.shm), WHOLE_S, f"{name} exists")
                 whole = os.stat(path)
                 cut(path, (0, 0.5, 0.1)[turn % 3])
-                if name in ("counts", "labels", "seen", "changes"):  # it goes on with new ones
-                    wait_until(lambda: self.lives(probe, what) or made_anew(path, whole), WHOLE_S, f"counts anew: {what}")
+                if name in ("counts", "labels", "seen", "changes"):  # it continues with new ones
+                    wait_until(lambda: self.lives(probe, what) or made_anew(path, whole), WHOLE_S, f"counts again: {what}")
                     self.assertEqual(node.registrar.pid, registrar)
                     continue
                 wait_until(lambda: self.lives(probe, what) or node.registrar.pid != registrar, WHOLE_S, f"a new registrar: {what}")
@@ -67,14 +67,14 @@ class Truncate(unittest.TestCase):
                 self.lives(probe, what)
                 self.assertEqual(probe.counts()["wrong"], 0, what)
                 self.assertGreater(probe.counts()["ops"], before["ops"])
-        self.assertTrue(all(status == 1 for status in node.ended), f"each registrar ended with an error that it told: {node.ended}")
+        self.assertTrue(all(status == 1 for status in node.ended), f"each registrar ended with a logged error:  {node.ended}")
         with open(node.directory + "/run/log/registrar.jsonl", encoding="utf-8") as lines:
             log = lines.read()
         self.assertIn("cut short", log)
         counts = probe.counts()
         self.assertLessEqual({code for code in counts if code.startswith("SL_")}, FINE, counts)
         probe.ask("rest")
-        wait_until(lambda: probe.ask("look") and probe.kept()[0] == 1, WHOLE_S, "the memory of the cut ones is given back")
+        wait_until(lambda: probe.ask("look") and probe.kept()[0] == 1, WHOLE_S, "the memory of the truncated files is released")
         probe.end()
         self.assertEqual(probe.process.returncode, 0, "how the client ended")
 
@@ -107,13 +107,13 @@ class Truncate(unittest.TestCase):
         self.assertEqual(probe.code("release"), "released")
 
     def test_a_whole_node_under_load(self):
-        """Each actor looks at segments meanwhile; whatever is cut, it ends with an error that it tells, if it ends at all."""
+        """Each actor uses shm files meanwhile; whichever is truncated, it ends with a logged error, if it ends at all."""
         with tempfile.TemporaryDirectory() as directory, Node(ranks=2, memory="64MiB", disk="256MiB") as node:
             trace, report = directory + "/trace", directory + "/report"
             workload(trace, 20000, 11)
             replay = node.replay_start(trace, "--ranks", "2", "--block-bytes", "4096", "--json", report)
             self.addCleanup(lambda: replay.poll() is not None or replay.kill())
-            # It has read its trace and registered: an engine that registers while its node is made anew may be refused.
+            # It has read its trace and registered: an engine that registers while its node is restarted may be refused.
             wait_until(lambda: replay.poll() is not None or self.stores(node) > 0, 20, "the engine stores")
             probe = Probe(self, node, 2)
             probe.wait_ok(200)
@@ -121,7 +121,7 @@ class Truncate(unittest.TestCase):
                      "metrics.swapper.0", "metrics.tierer.0"]
             for turn, name in enumerate(name for name in names if os.path.exists(os.path.join(node.shm, name))):
                 what, begun = f"{name} was cut", time.monotonic()
-                wait_until(lambda: name in os.listdir(node.shm), WHOLE_S, f"{name} is there")
+                wait_until(lambda: name in os.listdir(node.shm), WHOLE_S, f"{name} exists")
                 before = (os.stat(os.path.join(node.shm, name)), node.processes())
                 cut(os.path.join(node.shm, name), (0, 0, 0.5)[turn % 3] if name == "arena.0" else 0)
                 wait_until(lambda: made_anew(os.path.join(node.shm, name), before[0]), 2 * WHOLE_S, f"another {name}")

@@ -1,4 +1,4 @@
-"""What upgrades have in common: programs in a directory of their own, load that is checked, the upgrade itself."""
+"""Common code of upgrades: programs in a directory of their own, load that is checked, the upgrade itself."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ from contributions_support import Probe as Asked
 from node_support import BIN, NODE, PATIENCE
 
 TESTS = os.path.join(BIN, "..", "tests")
-DEADLINE_MS = 2000  # of an op: nobody waits longer because of an upgrade
+DEADLINE_MS = 2000  # of an op: no call waits longer because of an upgrade
 
 
 def programs_copied(directory, source=BIN):
-    """A copy of a node's programs: other files, so that it shows which ones an actor runs."""
+    """A copy of a node's programs: other files, so that tests can see which ones an actor runs."""
     os.mkdir(directory)
     for name in os.listdir(source):
         if name.startswith("sluice"):
@@ -35,7 +35,7 @@ def programs_of(node):
 
 
 class Upgrade:
-    """sluice-node upgrade in the background; what it said and how long it took come with end()."""
+    """sluice-node upgrade in the background; end() returns its output and how long it took."""
 
     def __init__(self, node, directory, script=NODE):
         self.node = node
@@ -49,7 +49,7 @@ class Upgrade:
 
 
 class Lives(Asked):
-    """lives_probe: threads that put, get, pin and draft, and look at every byte."""
+    """lives_probe: threads that put, get, pin and draft, and check every byte."""
 
     def __init__(self, test, node, threads, tests=TESTS):
         super().__init__(test, Placed(node), (os.path.join(tests, "lives_probe"),), (str(threads),))
@@ -60,14 +60,14 @@ class Lives(Asked):
 
 
 class Placed:
-    """Where a node is, as probes ask for it."""
+    """A node's place, in the form that probes need."""
 
     def __init__(self, node):
         self.instance, self.directory, self.shm = node.instance, node.directory, node.shm
 
 
 class Putting:
-    """putting_probe: threads that put; says at its end how many failed, and the longest put."""
+    """putting_probe: threads that put; at its end it prints how many failed, and the longest put."""
 
     def __init__(self, node, threads, tests=TESTS):
         self.process = subprocess.Popen([os.path.join(tests, "putting_probe"), node.instance, node.directory + "/run", node.shm, str(threads)],

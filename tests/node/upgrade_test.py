@@ -1,5 +1,5 @@
-"""sluice-node upgrade: other programs under a node that serves. Nothing is lost or wrong, nobody waits beyond a deadline, and whatever is
-killed meanwhile, the upgrade goes on when it is asked for again."""
+"""sluice-node upgrade: changes the programs of a node that serves. Nothing is lost or wrong, no call waits beyond a deadline, and whichever
+process is killed meanwhile, the upgrade continues when it is run again."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ import unittest
 from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, paced, plain_alone, wait_until, workload
 from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, program_of, programs_copied, programs_of
 
-# Alone on two cores nothing takes longer than DEADLINE_MS, the deadline of who says none. Beside other suites it may.
+# By itself on two cores no op takes longer than DEADLINE_MS, the default deadline. While other suites run it may.
 OP_TIMEOUT, LONGEST_MS = f"{DEADLINE_MS * PACE}ms", (DEADLINE_MS + 10000) * PACE
 SLOWDOWN = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 LAYOUT_AT = 20
@@ -52,7 +52,7 @@ class Upgraded(unittest.TestCase):
 
 
 class Engine(threading.Thread):
-    """Replays traces one behind another, at least one, until .over is set, so that upgrades are under load however long they take."""
+    """Replays traces one after another, at least one, until .over is set, so that upgrades are under load however long they take."""
 
     def __init__(self, test, node, number, duration_ms):
         super().__init__()
@@ -73,7 +73,7 @@ class Engine(threading.Thread):
                 self.reports.append(json.load(report))
 
     def end(self):
-        """{figure: its sum over the traces}, the longest op in ms, the hits that they have without a cache's limits"""
+        """{figure: its sum over the traces}, the longest op in ms, the hits of a cache without limits"""
         self.join()
         counts = {name: sum(report[name] for report in self.reports) for name in ("hits", "block_references", "mismatches", "lost", "errors")}
         return counts, max(report["longest_op_us"] for report in self.reports) / 1000, expected_hits(self.all)[1]
@@ -81,7 +81,7 @@ class Engine(threading.Thread):
 
 class UnderLoad(Upgraded):
     def replays(self, processes):
-        """So many engines replay traces of their own while the node is upgraded there and back."""
+        """This number of engines replay traces of their own while the node is upgraded and downgraded."""
         node = self.node(memory="512MiB", disk="512MiB")
         engines = [Engine(self, node, number, (13_000 + 2_000 * processes) * SLOWDOWN) for number in range(processes)]
         for engine in engines:
@@ -299,7 +299,7 @@ class Refused(Upgraded):
 
 
 def replaced(directory, program, how):
-    """The program says its version, and does otherwise in all else."""
+    """The program prints its version, and otherwise does something else."""
     os.rename(f"{directory}/{program}", directory + "/real")
     with open(f"{directory}/{program}", "w", encoding="utf-8") as script:
         script.write(f'#!/bin/bash\n[ "$1" != --version ] || exec "{directory}/real" --version\n{how}\n')
@@ -316,7 +316,7 @@ def helper_state(node, name):
 
 
 def seen(look):
-    """What it gives; None while the file that it reads is just being written, or its process has ended."""
+    """Its result; None while the file that it reads is being written, or its process has ended."""
     with contextlib.suppress(FileNotFoundError, IndexError):
         return look()
     return None
@@ -367,7 +367,7 @@ class Swapped(Upgraded):
 
         watcher = node.watcher_pid()
         done = node.supervisor("upgrade", "--bin", self.new, "--json")
-        self.assertNotIn(node.watcher_pid(), (0, watcher))  # the supervisor has begun again
+        self.assertNotIn(node.watcher_pid(), (0, watcher))  # the supervisor has restarted itself
 
         report = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual({actor["swapped"] for actor in report["actors"]}, {False})
@@ -387,14 +387,14 @@ class Swapped(Upgraded):
             # Between fork and exec it is the shell of the supervisor.
             wait_until(lambda: seen(lambda: program_of(node, name)) == self.new, 3, f"{name} runs the new program")
         node.wait_ready()
-        stopped = node.pid("keyer")  # who hangs is noticed
+        stopped = node.pid("keyer")  # a hang is noticed
         os.kill(stopped, signal.SIGSTOP)
         node.wait_restarted("keyer", stopped, 3 * PACE)
         node.stop()
         self.assertEqual(node.leftovers(), [])
 
     def node_of_replaced_programs(self):
-        """As packages do it: what runs has no file any more."""
+        """As packages replace them: the files of running programs are removed."""
         place = programs_copied(self.directory + "/place")
         node = Node(ranks=1, memory="64MiB", disk="0")
         node.environment["SLUICE_BIN"] = place
@@ -488,7 +488,7 @@ class Swapped(Upgraded):
         self.assertEqual(code, 1, said)
         self.assertIn("the supervisor has ended meanwhile; the actors keep running", said)
         self.assertEqual(by_system.wait(timeout=60), 1)
-        self.assertFalse(lives(node.supervisor_pid()))  # nor is there another one
+        self.assertFalse(lives(node.supervisor_pid()))  # nor does another one run
         os.remove(self.new + "/sluice-node")
         node.start()
         self.upgraded(node)

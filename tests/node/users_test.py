@@ -1,5 +1,5 @@
-"""Hostile processes beside a node: of another user, who gets nowhere, and of the same user, who may do much and still neither reads
-wrong bytes into others nor hangs them. (What the same user does to mapped files is not here.)"""
+"""Hostile processes on the node's machine: of another user, who has no access, and of the same user, who may do much but can neither make
+others read wrong bytes nor hang them. (Changes of mapped files by the same user are not tested here.)"""
 
 import ctypes
 import fcntl
@@ -22,7 +22,7 @@ OWNER, STRANGERS = 61001, (61002, 65534)
 
 
 def attack_as(told):
-    """Tries everything on what root told of. Gives what it could do: whatever is refused is as it should be."""
+    """Tries everything on the node that root described. Returns what it was able to do: every refusal is right."""
     done = []
 
     def attempt(what, act):
@@ -42,7 +42,7 @@ def attack_as(told):
 
     def call(result):
         if result < 0:
-            raise OSError(ctypes.get_errno(), "")  # PermissionError where it is that
+            raise OSError(ctypes.get_errno(), "")  # PermissionError if it is that
 
     def connect(path, kind):
         with socket.socket(socket.AF_UNIX, kind) as one:
@@ -50,7 +50,7 @@ def attack_as(told):
             one.connect(path)
             one.send(b"\xff" * 64)
 
-    # first, since actors whose files are gone end
+    # first, since actors whose files are removed end
     for path in told["sockets"]:
         for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
             attempt(f"connect to {path}", lambda: connect(path, kind))
@@ -106,7 +106,7 @@ def as_user(uid, words, **options):
 
 
 def in_user(uid, function, *arguments):
-    """What the function gives in a process of that user: a fork, since not every interpreter can be run by others."""
+    """The function's result in a process of that user: a fork, since other users cannot run every interpreter."""
     here, there = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -138,7 +138,7 @@ HTTP_HEADS = (
 
 
 def garbage(ports, heads, turns):
-    """Says one of the heads and random bytes, so many times at each port of the loopback. Gives the number of connections."""
+    """Sends one of the heads and random bytes, `turns` times to each port of the loopback. Returns the number of connections."""
     rng = random.Random(3)
     made = 0
     for port in ports:
@@ -182,7 +182,7 @@ class OwnedNode(Node):
         return done
 
     def things(self):
-        """(folders, files, sockets) of the node, those of its parents left out."""
+        """(folders, files, sockets) of the node, without those of its parents."""
         folders, files, sockets = [], [], []
         for root in (self.directory + "/run", self.directory + "/disk", self.directory + "/keys", self.shm):
             for folder, below, names in os.walk(root):
@@ -198,7 +198,7 @@ class OwnedNode(Node):
 
 
 def abstract_sockets(pids):
-    """Names of those that the processes have, which root may see: what others on the machine make meanwhile is not among them."""
+    """Abstract sockets of these processes, which root may see: those of other processes on the machine are left out."""
     held = set()
     for pid in pids:
         for number in os.listdir(f"/proc/{pid}/fd"):
@@ -212,7 +212,7 @@ def abstract_sockets(pids):
 
 
 def secret_words(directory):
-    """Keys, as they would show in a command line or a name."""
+    """Keys, as they would appear in a command line or a name."""
     found = []
     for name in os.listdir(directory):
         if name.endswith(".secret"):
@@ -253,8 +253,8 @@ class Another(unittest.TestCase):
             return in_user(uid, attack_as, told)
 
     def kill(self):
-        """What the attack stopped ends by no other way. The supervisor may have started actors since the attack was told of the node,
-        which neither it nor the attack's list knows: so what runs is looked for until nothing does."""
+        """Ends the processes that the attack stopped, which end no other way. The supervisor may have started actors since the attack got
+        its list, which neither it nor that list knows: so running processes are looked for until there are none."""
         def none_runs():
             for pid in self.node.running():
                 try:
@@ -262,7 +262,7 @@ class Another(unittest.TestCase):
                 except ProcessLookupError:
                     continue
                 try:
-                    if pid in self.node.running():  # the descriptor is not of another that got its number meanwhile
+                    if pid in self.node.running():  # the descriptor is not of another process that reused its number
                         signal.pidfd_send_signal(process, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
@@ -273,7 +273,7 @@ class Another(unittest.TestCase):
         wait_until(none_runs, 10, lambda: f"no process is left: {self.node.running()}")
 
     def test_the_attack_finds_what_is_open(self):
-        """Its own user and root can do nearly all of it: so the attack is none that cannot succeed."""
+        """Its own user and root can do nearly all of it: so the attack is a real one."""
         self.addCleanup(self.kill)
         done = self.attack(OWNER)
         for what in ("list", "create in", "read", "write", "stat", "connect to", "signal"):
@@ -328,7 +328,7 @@ class Another(unittest.TestCase):
 
 
 class Same(unittest.TestCase):
-    """Of the same user: a process of a program that has gone wrong."""
+    """Of the same user: a process of a faulty program."""
 
     def setUp(self):
         self.node = Node(ranks=2, memory="64MiB", disk="64MiB")
@@ -357,7 +357,7 @@ class Same(unittest.TestCase):
         return one
 
     def test_garbage_on_every_socket(self):
-        """Bytes of any kind, descriptors that nobody wants, ends in the middle."""
+        """Random bytes, descriptors that no protocol expects, disconnects in the middle."""
         rng = random.Random(5)
         before = {name: row[0] for name, row in self.node.processes().items()}
         null = os.open("/dev/null", os.O_RDONLY)
@@ -377,7 +377,7 @@ class Same(unittest.TestCase):
         self.assertEqual({name: row[0] for name, row in self.node.processes().items()}, before)
 
     def test_connections_that_say_nothing(self):
-        """Some hundreds at every socket, held: what is full refuses them and goes on with the rest."""
+        """Some hundreds of idle connections to every socket: when it is full it refuses more, and the rest works."""
         held = []
         for path in self.sockets():
             for _ in range(300):
@@ -413,8 +413,8 @@ class Same(unittest.TestCase):
         self.assert_serves()
 
     def test_locks_that_somebody_else_holds(self):
-        """Every file of the node is locked in both ways by a stranger of the same user. What runs goes on; an actor that begins anew
-        waits or says what holds it up, and is there when the locks are gone."""
+        """A process of the same user locks every file of the node in both ways. Running actors continue; an actor that restarts waits or
+        reports the lock, and runs when the locks are released."""
         locked = []
         for root in (self.node.directory + "/run", self.node.directory + "/disk", self.node.shm):
             for folder, _, names in os.walk(root):
@@ -443,7 +443,7 @@ class Same(unittest.TestCase):
 
 @unittest.skipUnless(os.geteuid() == 0 and os.path.exists(os.path.join(BIN, "mooncake_master")), "needs root, and mooncake_master")
 class Master(unittest.TestCase):
-    """The ports of a master are on the loopback, which every user of the host reaches: garbage there costs nothing."""
+    """A master's ports are on the loopback, which every user of the host reaches: garbage there has no effect."""
 
     def test_garbage_at_the_ports_of_a_master(self):
         directory = tempfile.mkdtemp(prefix="sl-mc-")

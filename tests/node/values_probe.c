@@ -1,16 +1,16 @@
-/* tests/node/values_probe.c - a client that puts and gets values as it is told, for tests with many
- * of them: a sluicectl each costs more than all that it asks for. values_support.py speaks to it.
+/* tests/node/values_probe.c - a client that puts and gets values by commands, for tests with many
+ * values: a sluicectl for each would cost more than the values. values_support.py drives it.
  *
  *   values_probe INSTANCE RUNTIME_DIR SHM_DIR
  *
- * Lines of its input, of which all but exists and stat end with a timeout in ms (0: the setting's):
- *   put KEY BYTES TIMEOUT, then so many bytes
- *   get KEY TIMEOUT      what it answers is followed by the value's bytes
+ * Lines of its input; TIMEOUT is in ms (0: the setting's):
+ *   put KEY BYTES TIMEOUT, then the bytes
+ *   get KEY TIMEOUT      the answer is followed by the value's bytes
  *   remove KEY TIMEOUT
  *   exists KEY
  *   stat KEY
- * It answers each by a line: the error's name, how many bytes follow, and a text: why it failed; of
- * stat in which of memory and disk it is. */
+ * The answer is a line: the error's name, the number of bytes that follow, and a text with the
+ * reason of a failure; for stat, which of memory and disk have the value. */
 #include "client/include/sluice.h"
 
 #include <inttypes.h>
@@ -99,7 +99,8 @@ int main(int argc, char **argv)
     (void)snprintf(runtime_dir, sizeof runtime_dir, "runtime_dir=%s", argv[2]);
     (void)snprintf(shm_dir, sizeof shm_dir, "shm_dir=%s", argv[3]);
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
-                                              .timeout_ns = UINT64_C(60000000000), /* ends hangs */
+                                              .timeout_ns =
+                                                  UINT64_C(60000000000), /* only ends hangs */
                                               .settings = settings};
     struct sl_client *client = NULL;
     struct sl_error why = {0};

@@ -1,4 +1,4 @@
-"""values_probe: one client for many values, where a sluicectl each would cost more than the node does."""
+"""values_probe: one client for many values, since a sluicectl for each would cost more than the node itself."""
 
 import os
 import select
@@ -16,7 +16,7 @@ class Values:
 
     def __init__(self, node):
         self.node = node
-        self.why = ""  # what was asked last did not succeed; "CODE: text"
+        self.why = ""  # error of the last request; "CODE: text"
 
     def __enter__(self):
         self.said = tempfile.TemporaryFile()
@@ -56,7 +56,7 @@ class Values:
             raise self._failure(f"put {key}")
 
     def get(self, key, timeout_ms=0):
-        """None: it has none now; .why says more."""
+        """None: it has none; .why has the reason."""
         code, value, _ = self._ask(f"get {key} {timeout_ms}", within_ms=timeout_ms)
         return value if code == "SL_OK" else None
 
@@ -68,7 +68,7 @@ class Values:
         return self._ask(f"exists {key}")[0] == "SL_OK"
 
     def places(self, key):
-        """Which of "memory" and "disk" have it; it is there."""
+        """Which of "memory" and "disk" have it; it must exist."""
         code, _, text = self._ask(f"stat {key}")
         if code != "SL_OK":
             raise self._failure(f"stat {key}")

@@ -1,4 +1,4 @@
-"""Programs of another build: what differs is said by both numbers, and nobody waits for what cannot change."""
+"""Programs of another build: a difference is reported with both numbers, and no program waits for what cannot change."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ class Versions(unittest.TestCase):
 
 
 def contents(directory):
-    """{file: digest} of the segments, but for the pages of actors' figures: actors that wait for a registrar count that."""
+    """{file: digest} of the shm files, except the pages of actors' metrics: actors that wait for a registrar count that."""
     found = {}
     for name in sorted(os.listdir(directory)):
         if not name.startswith(("metrics.", "pins.")):

@@ -148,7 +148,7 @@ static const char *received(struct sl_mailbox *mailbox, const char **from, size_
     return frame;
 }
 
-/* ------------------------------------------------ which frames use which path
+/* ------------------------------------------------ paths of frames
  * ------------------------------------------------ */
 
 START_TEST(frames_go_over_the_ring_both_ways)
@@ -177,7 +177,7 @@ START_TEST(frames_go_over_the_ring_both_ways)
     }
 END_TEST
 
-/* A frame may be too long for the ring, and even longer than it. */
+/* A frame may be too long for the ring's free space, or longer than the whole ring. */
 START_TEST(long_frame_comes_in_its_turn)
     {
         directory_make();
@@ -215,7 +215,7 @@ static const struct {
 } untaken[] = {{RING / 4, 64},      {RING, 16},      {SL_MIB / 8, 8},
                {SL_MIB / 8 + 1, 7}, {SL_MIB / 2, 2}, {SL_MIB, 1}};
 
-/* What its reader does not take has a bound, and costs its sender nothing that stays. */
+/* Frames that the reader does not take are bounded, and use up nothing at the sender. */
 START_TEST(long_frames_that_nobody_takes_are_a_limit)
     {
         directory_make();
@@ -240,7 +240,7 @@ START_TEST(long_frames_that_nobody_takes_are_a_limit)
         for (uint32_t i = 0; i < taken; i++) {
             (void)received(actor, &from, &length);
             ck_assert_uint_eq(length, bytes);
-            /* What was taken makes room. */
+            /* Each frame taken frees space. */
             ck_assert_int_eq(sl_mailbox_send(client, "echo", large, bytes, false), SL_OK);
         }
         ck_assert_str_eq(received(actor, &from, &length), "short");
@@ -282,8 +282,8 @@ END_TEST
 /* ----------------------------------------------------- ends
  * ----------------------------------------------------- */
 
-/* _i = 1: it had not read what was sent to it, which its socket tells before it gives what it
- * holds. */
+/* _i = 1: it had unread bytes, so its socket reports an error before the frames that it had
+ * sent. */
 START_TEST(frames_of_a_killed_client_are_read_and_its_lane_goes)
     {
         directory_make();
@@ -388,7 +388,7 @@ START_TEST(client_attaches_again_to_a_restarted_actor)
             UNTIL(mailbox_attached(client, "echo"), actor, client);
             ck_assert_int_eq(sl_mailbox_send(client, "echo", "ask", 4, false), SL_OK);
             ck_assert_str_eq(received(actor, &from, &length), "ask");
-            /* What it answered before it went is read. */
+            /* An answer that was sent before the close is read. */
             ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "bye", 4, true), SL_OK);
             sl_mailbox_close(&actor);
             ck_assert_str_eq(received(client, &from, &length), "bye");
@@ -400,7 +400,7 @@ START_TEST(client_attaches_again_to_a_restarted_actor)
     }
 END_TEST
 
-/* The lane's socket, cut as if the other side had gone. */
+/* Cuts the lane's socket, as if the other side had closed it. */
 static void cut(struct sl_mailbox *mailbox)
 {
     for (uint32_t i = 0; i < mailbox->lane_count; i++) {
@@ -432,7 +432,7 @@ START_TEST(lane_gone_comes_again)
     }
 END_TEST
 
-/* Where somebody listens and has not answered, nobody may take him for dead. */
+/* A process that listens and has not answered must not be taken for dead. */
 START_TEST(peer_that_has_not_answered_is_busy)
     {
         directory_make();
@@ -514,8 +514,7 @@ static int sealed(size_t bytes, int seals)
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
-/* The mark of a long frame, and another thing in the socket than a sealed memfd of a length that
- * may be. */
+/* The mark of a long frame, with anything on the socket except a sealed memfd of a valid length. */
 START_TEST(lane_with_a_hostile_long_frame_is_dropped)
     {
         directory_make();
@@ -560,7 +559,7 @@ START_TEST(lane_with_a_hostile_long_frame_is_dropped)
             (void)close(fds[i]);
         }
         (void)close(pipe_fds[1]);
-        ck_assert_uint_eq(open_fds(), before - 3); /* those of the lane; what came along, too */
+        ck_assert_uint_eq(open_fds(), before - 3); /* those of the lane and those sent with it */
         sl_mailbox_close(&bad);
         sl_mailbox_close(&actor);
         directory_remove();
@@ -581,7 +580,7 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-/* Numbers as fast as they are taken, every tenth too long for the ring. */
+/* Sends numbers as fast as they are taken; every tenth is too long for the ring. */
 static void send_numbers(uint64_t seed)
 {
     static char frame[LARGE_BYTES];
@@ -598,7 +597,7 @@ static void send_numbers(uint64_t seed)
                                      &(size_t){0});
         }
     }
-    /* The end is said until the other side has heard it. */
+    /* Sends the end until the other side has received it. */
     const uint32_t end = UINT32_MAX;
     const char *from;
     const void *answer;
@@ -610,8 +609,8 @@ static void send_numbers(uint64_t seed)
     _exit(0);
 }
 
-/* Frames may be lost with a lane that is cut, as with any connection; what comes comes in order and
- * once. _i: cuts. */
+/* Frames may be lost with a lane that is cut, as with any connection; those that arrive do so in
+ * order and once. _i: cuts. */
 START_TEST(order_is_kept_from_lane_to_lane)
     {
         directory_make();
@@ -660,7 +659,7 @@ END_TEST
 /* ---------------------------------------------------- offers
  * ---------------------------------------------------- */
 
-/* The wire form of an offer, as a stranger would write it. */
+/* The wire form of an offer, as a hostile process would write it. */
 struct offer {
     char magic[8];
     uint32_t version;
@@ -738,8 +737,7 @@ static void raw_offer(int socket_fd, int kind)
     char path[128];
     size_t length = sizeof(sent.offer);
     size_t fd_count = 3;
-    ck_assert_int_eq(pipe(pipe_fds),
-                     0); /* blocks: what others made of it is nobody else's matter */
+    ck_assert_int_eq(pipe(pipe_fds), 0); /* blocking, which must not affect others */
     fds[1] = pipe_fds[1];
     if (kind != OFFER_BELL_IS_A_COUNTER && kind != OFFER_OF_BEFORE) {
         ck_assert_int_ge(dup2(pipe_fds[0], fds[2]), 0);
@@ -878,7 +876,7 @@ START_TEST(offer_is_judged)
     }
 END_TEST
 
-/* One for the connection, three that come along, two bells opened anew. */
+/* One for the connection, three that are sent with it, two doorbells opened again. */
 START_TEST(offer_to_who_has_no_descriptors_is_a_limit)
     {
         struct {
@@ -901,7 +899,7 @@ START_TEST(offer_to_who_has_no_descriptors_is_a_limit)
     }
 END_TEST
 
-/* _i = 1: another thread has taken the spare one: of a lane with such a frame, that frame alone is
+/* _i = 1: another thread has used up the spare one. Of a lane with such a frame, only that frame is
  * lost. */
 START_TEST(long_frame_comes_to_who_has_no_descriptors)
     {
@@ -933,7 +931,7 @@ START_TEST(long_frame_comes_to_who_has_no_descriptors)
     }
 END_TEST
 
-/* The offerer hears what it can have later, and its text says what it lacks. */
+/* The offerer gets a code for a later retry, and a text that gives the cause. */
 START_TEST(lane_that_cannot_be_offered_is_a_limit_with_its_cause)
     {
         directory_make();
@@ -955,7 +953,8 @@ START_TEST(lane_that_cannot_be_offered_is_a_limit_with_its_cause)
     }
 END_TEST
 
-/* Its pipe blocks and is full, and nobody else has it any more: neither a wait nor a SIGPIPE. */
+/* The bell's pipe is blocking and full, and no process reads it: ringing neither waits nor gets a
+ * SIGPIPE. */
 START_TEST(a_full_doorbell_is_rung_all_the_same)
     {
         directory_make();
@@ -973,7 +972,7 @@ START_TEST(a_full_doorbell_is_rung_all_the_same)
     }
 END_TEST
 
-/* Who connects and says nothing is dropped in time, and keeps nobody else out meanwhile. */
+/* A connection without an offer is dropped in time, and does not keep others out meanwhile. */
 START_TEST(stalled_handshakes_are_bounded)
     {
         directory_make();
@@ -986,7 +985,7 @@ START_TEST(stalled_handshakes_are_bounded)
             turn(actor, NULL);
             most = SL_MAX(most, actor->lane_count);
         }
-        attach(client, actor); /* the silent ones keep nobody out */
+        attach(client, actor); /* the silent ones block no other */
         ck_assert_uint_le(most, 32);
         /* And they are all closed in time: a refused one at once, the last by its deadline. */
         UNTIL(stats_of(actor).lanes_refused + stats_of(actor).lanes_dropped == SL_COUNT(fds), actor,
@@ -1037,7 +1036,7 @@ START_TEST(one_lane_too_many_is_a_limit_until_there_is_room)
     }
 END_TEST
 
-/* Lets the actor accept and notice without taking frames. */
+/* Lets the actor accept and notice events without taking frames. */
 static void look_without_taking(struct sl_mailbox *actor)
 {
     (void)mailbox_connect(actor, "echo.nobody", SL_NS_PER_MS);
@@ -1058,7 +1057,7 @@ START_TEST(lane_of_a_dead_client_that_forked_makes_room)
             ck_assert_int_eq(read(go[0], &byte, 1), 1);
             int fd = raw_connect();
             raw_offer(fd, OFFER_GOOD);
-            ck_assert_int_eq(recv(fd, &byte, 1, 0), 1); /* it stands */
+            ck_assert_int_eq(recv(fd, &byte, 1, 0), 1); /* the lane is accepted */
             if (fork() == 0) {
                 _exit(read(go[0], &byte, 1) == 0 ? 0 : 1); /* until the test is over */
             }
@@ -1222,7 +1221,7 @@ START_TEST(no_wake_up_is_lost)
     }
 END_TEST
 
-/* A writer that dies between the frame and the doorbell: the frame is found by looking again. */
+/* A writer that dies between the frame and the doorbell: the next check finds the frame. */
 START_TEST(frame_without_a_doorbell_is_found_by_looking_again)
     {
         directory_make();
@@ -1248,8 +1247,8 @@ START_TEST(frame_without_a_doorbell_is_found_by_looking_again)
     }
 END_TEST
 
-/* Filled by pages, and what is left by bytes: each write wakes who reads it, which on a busy
- * machine takes long. One whose reader is awake is emptied as fast, and never full. */
+/* Filled by pages, and the rest by bytes: each write wakes the reader, which takes long on a busy
+ * machine. A pipe whose reader is awake is emptied as fast, and never full. */
 static void pipe_fill(int fd)
 {
     static const char page[4096];
@@ -1265,8 +1264,8 @@ static void pipe_fill(int fd)
 
 #define FDS_MAX 1024
 
-/* All that this process has got since, and may share, is made blocking; counters and pipes are
- * filled up. inherited: what it had before, of whoever runs the tests. */
+/* Makes all descriptors that this process has received since, and may share, blocking; fills up
+ * counters and pipes. inherited: those it had before, from the test runner. */
 static void descriptors_spoil(const bool inherited[FDS_MAX])
 {
     for (int fd = 3; fd < FDS_MAX; fd++) {
@@ -1294,7 +1293,7 @@ static void descriptors_spoil(const bool inherited[FDS_MAX])
 
 #define SPOILT_ROUNDS 300u
 
-/* Asks again and again, says each time that it sleeps, and takes no ring of its bell. */
+/* Sends repeatedly, each time claims to be asleep, and never reads its doorbell. */
 static void spoiler_run(int go_fd)
 {
     static bool before[FDS_MAX];
@@ -1325,7 +1324,7 @@ static void spoiler_run(int go_fd)
     _exit(0);
 }
 
-/* A doorbell that its owner made blocking and filled up stops nobody who rings it. */
+/* A doorbell that its owner made blocking and filled up does not block others that ring it. */
 START_TEST(a_spoilt_doorbell_stops_nobody)
     {
         directory_make();
@@ -1355,7 +1354,7 @@ START_TEST(a_spoilt_doorbell_stops_nobody)
                 ck_assert_int_eq(sl_mailbox_send(client, "echo", "other", 6, false), SL_OK);
                 asked = true;
             }
-            (void)mailbox_wait(actor, SL_NS_PER_MS / 10); /* nobody rings for the spoiler */
+            (void)mailbox_wait(actor, SL_NS_PER_MS / 10); /* the spoiler gets no rings */
             if (sl_mailbox_receive(actor, &from, &frame, &length) == SL_OK) {
                 spoilt += length == 7;
                 ck_assert_int_eq(sl_mailbox_send(actor, from, frame, length, true), SL_OK);
@@ -1467,7 +1466,7 @@ START_TEST(spinning_finds_a_frame_and_ends_in_time)
         uint64_t start_ns = sl_clock_monotonic_ns();
         ck_assert(!sl_mailbox_spin(client, SL_NEVER_NS));
         ck_assert_uint_ge(sl_clock_monotonic_ns() - start_ns, SL_NS_PER_MS);
-        ck_assert(!sl_mailbox_spin(client, 0)); /* what is due comes first */
+        ck_assert(!sl_mailbox_spin(client, 0)); /* the deadline comes first */
         ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "here", 5, true), SL_OK);
         ck_assert_uint_eq(stats_of(actor).doorbells, 0);
         ck_assert(sl_mailbox_spin(client, SL_NEVER_NS));
@@ -1478,7 +1477,8 @@ START_TEST(spinning_finds_a_frame_and_ends_in_time)
     }
 END_TEST
 
-/* It took the offer and died before that was heard: what were written to its lane would be lost. */
+/* The actor accepted the offer and died before the client saw that: frames written to its lane
+ * would be lost. */
 START_TEST(yes_of_the_dead_makes_no_lane)
     {
         directory_make();
@@ -1499,7 +1499,7 @@ START_TEST(yes_of_the_dead_makes_no_lane)
     }
 END_TEST
 
-/* Whoever spins learns that it did not pay: nothing comes here. */
+/* A process that spins learns that this was useless: no frame arrives here. */
 static bool did_spin(struct sl_mailbox *mailbox)
 {
     mailbox->spin.worth = true;
@@ -1507,7 +1507,8 @@ static bool did_spin(struct sl_mailbox *mailbox)
     return !mailbox->spin.worth;
 }
 
-/* Two cores for three that are awake: nobody spins, until one of them says that it sleeps. */
+/* Two cores for three processes that are awake: none spins, until one of them reports that it
+ * sleeps. */
 START_TEST(crowded_node_does_not_spin)
     {
         directory_make();

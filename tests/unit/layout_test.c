@@ -1,5 +1,5 @@
-/* tests/unit/layout_test.c - regions of a registration in any order, as rows and layers; what
- * cannot be is refused by region and field. */
+/* tests/unit/layout_test.c - regions of a registration in any order, as rows and layers; invalid
+ * ones are refused by region and field. */
 #include "ipc/msg/sl_layout.h"
 
 #include <check.h>
@@ -28,8 +28,8 @@ static struct sl_item_region *put(uint64_t rank, uint64_t pool, uint64_t part, u
     return region;
 }
 
-/* Pool 0 has a part a rank, of two layers; pool 1 has parts 0 and 3 of four, layers fall, ranks
- * too. */
+/* Pool 0 has a part a rank, of two layers; pool 1 has parts 0 and 3 of four. Layers and ranks are
+ * in descending order. */
 static void setup(void)
 {
     memset(&bed, 0, sizeof(bed));
@@ -110,7 +110,7 @@ END_TEST
 
 #define AT(field) offsetof(struct sl_item_region, field)
 
-/* What is wrong with region 2: rank 1, pool 0, layer 1. */
+/* Errors in region 2: rank 1, pool 0, layer 1. */
 static const struct {
     size_t field;
     uint64_t value;
@@ -128,7 +128,7 @@ static const struct {
     {AT(block_stride_bytes), UINT64_MAX, "regions[2].block_stride_bytes"},
     {AT(piece_bytes), 65, "regions[2].block_stride_bytes"},
     {AT(piece_bytes), 0, "regions[2].fragment_bytes"},
-    {AT(fragment_bytes), 4, "regions[2].fragment_bytes"},  /* not so many times in a piece */
+    {AT(fragment_bytes), 4, "regions[2].fragment_bytes"},  /* does not divide a piece */
     {AT(fragment_bytes), 11, "regions[2].fragment_bytes"}, /* with a stride of 0 */
     {AT(fragment_stride_bytes), 1, "regions[2].fragment_bytes"},
     {AT(block_count), 0, "regions[2].length_bytes"},

@@ -1,5 +1,5 @@
-/* tests/unit/limits_test.c - limits of containers: cgroups of both versions in trees made
- * here, and what a node of given settings makes of them. */
+/* tests/unit/limits_test.c - limits of containers: cgroups of both versions in trees made here, and
+ * their effect on a node with given settings. */
 #include "runtime/base/sl_limits.h"
 #include "tests/support/tmpdir.h"
 

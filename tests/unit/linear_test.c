@@ -1,6 +1,5 @@
-/* tests/unit/linear_test.c - the checker of histories: what is known to be linearizable passes,
- * what is known not to be does not, and small histories are judged as a search through all orders
- * judges them. */
+/* tests/unit/linear_test.c - the checker of histories: known linearizable ones pass, known others
+ * fail, and small histories get the verdict of a search through all orders. */
 #include "tests/support/linear.h"
 #include "tests/unit/shm_support.h"
 
@@ -149,8 +148,8 @@ struct naive {
     size_t count;
 };
 
-/* Whether what is left can be put in an order, beginning with this value. An op that may be without
- * effect is left out or put in; both are tried. */
+/* Whether the rest can be ordered, starting with this value. An op that may be without effect is
+ * left out or included; both are tried. */
 static bool naive_search(const struct naive *all, uint32_t done, uint32_t value)
 {
     if (done == (1u << all->count) - 1) {
@@ -206,7 +205,8 @@ static size_t history_make(uint64_t *seed, struct linear_op *ops, size_t room)
 #define NAIVE_HISTORIES 5000u
 #define THIN_HISTORIES  1000u
 #define NAIVE_OPS       7u
-/* Of such a history; a sanitizer takes a millisecond for the memory of the usual bound. */
+/* For small histories; under a sanitizer, the memory of the usual bound would cost a
+ * millisecond. */
 static const struct linear_limits few = {.states_max = 2000};
 START_TEST(small_histories_are_judged_as_by_all_orders)
     {
@@ -230,7 +230,7 @@ END_TEST
 
 /* ---- reads that need not be kept (tests/fault/thrash_contest.c) ---- */
 
-/* Leaves out each get between two others of its value: after the one and before the other. */
+/* Leaves out each get between two others of its value. */
 static size_t thin(const struct linear_op *ops, size_t count, struct linear_op *out)
 {
     size_t kept = 0;
@@ -290,8 +290,8 @@ struct played {
     size_t count;
 };
 
-/* Ops of `LONG_WHO` callers overlap; each takes effect somewhere between its two times. lie: the
- * number of a get that says what was there once. */
+/* Ops of `LONG_WHO` callers overlap; each takes effect at some time between its two times. lie: the
+ * number of a get that returns an earlier value. */
 static void play(struct played *all, uint64_t *seed, size_t lie)
 {
     uint32_t value[LONG_KEYS] = {0}, older[LONG_KEYS] = {0};
@@ -360,8 +360,8 @@ START_TEST(one_old_value_in_a_long_history_is_found)
     }
 END_TEST
 
-/* A caller may be stopped in the middle of a call, or never come back, while others go on for long:
- * that costs no more than it must. */
+/* A caller may be stopped in the middle of a call, or never return, while others go on for long:
+ * that costs no more than necessary. */
 START_TEST(long_calls_do_not_make_a_window_undecided)
     {
         enum { PAIRS = 2000, LONG = 200 };
@@ -392,7 +392,7 @@ START_TEST(long_calls_do_not_make_a_window_undecided)
     }
 END_TEST
 
-/* ---- what is told ---- */
+/* ---- what is printed ---- */
 
 START_TEST(a_window_beyond_the_bound_is_undecided_and_said_so)
     {

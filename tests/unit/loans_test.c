@@ -1,6 +1,6 @@
-/* tests/unit/loans_test.c - direct hand-over from pool to pool: what is lent and read where, what
- * is refused, and that nothing is read or written after an end. The test plays registrar, engine,
- * both coordinators and the other node (b), whose NIC is fake, too. */
+/* tests/unit/loans_test.c - direct hand-over from pool to pool: which parts are lent and read
+ * where, which requests are refused, and that no byte is read or written after an end. The test
+ * plays registrar, engine, both coordinators and the other node (b) with a fake NIC. */
 #include "actors/transporter/handover/internal.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
@@ -38,7 +38,7 @@
 #define DECODE  "coordinator"
 #define PREFILL "prefiller.0"
 #define OP      90u
-#define LATER   (60 * SL_NS_PER_MS) /* until what was not answered is said again */
+#define LATER   (60 * SL_NS_PER_MS) /* until an unanswered message is sent again */
 
 static struct bed {
     struct fake_env fake;
@@ -103,7 +103,7 @@ static void engine_answer(const struct sl_msg *msg)
     fake_answer(&bed.fake, "registrar", msg, &reply);
 }
 
-/* Addresses go both ways, as HELLOs would carry them. */
+/* Exchanges addresses, as HELLOs would carry them. */
 static void links_turn(void)
 {
     sl_fabric_step(bed.b.fabric, bed.fake.env.now_ns);
@@ -227,7 +227,7 @@ static void ticket_make(uint64_t number)
     bed.number = 0;
 }
 
-/* Of the node that reads. */
+/* A ticket of the node that reads. */
 static void ticket_of(const char *node)
 {
     (void)snprintf(bed.ticket.node, sizeof(bed.ticket.node), "%s", node);
@@ -300,7 +300,7 @@ static void bed_close(void)
 
 /* ---- parts in memory ---- */
 
-/* Byte i of a part: where the registration says that it lies. */
+/* Byte i of a part, at the address given by the registration. */
 static unsigned char *byte_at(uint32_t rank, uint32_t pool, uint32_t block, uint64_t i)
 {
     if (pool == 1) {
@@ -347,7 +347,7 @@ static bool decode_has_all(void)
     return part_is(0, 0, 1) && part_is(1, 0, 1) && part_is(0, 1, 2) && part_is(1, 1, 3);
 }
 
-/* Bytes beside the parts of decode's block that are not 0. */
+/* The number of bytes outside the parts of decode's block that are not 0. */
 static uint64_t strayed(void)
 {
     uint64_t count = 0;
@@ -367,7 +367,7 @@ static uint64_t strayed(void)
     return count;
 }
 
-/* Prefill's blocks of this node: part 0 of rank 0, parts 1 and 2 of ranks 0 and 1. */
+/* Fills prefill's blocks of this node: part 0 of rank 0, parts 1 and 2 of ranks 0 and 1. */
 static void prefill_computes(uint32_t block)
 {
     part_fill(0, 0, block, 1);
@@ -417,7 +417,7 @@ static bool landed(uint64_t state, struct sl_msg *out)
     return true;
 }
 
-/* It lies there, and the coordinator takes it. */
+/* Takes LANDED with this state, and the coordinator accepts it. */
 static void lands(uint64_t state)
 {
     struct sl_msg msg;
@@ -440,7 +440,7 @@ static uint64_t bring_begin(void)
     return msg.seq;
 }
 
-/* A piece of a part, from what prefill has of it. */
+/* Adds a piece of a part, with prefill's bytes. */
 static void piece_add(uint64_t part, const unsigned char *at, uint64_t from, uint64_t length_bytes)
 {
     uint32_t i = bed.piece_count++;
@@ -617,7 +617,7 @@ START_TEST(a_bring_is_taken_when_there_is_room_for_the_call)
         struct sl_msg msg = bring_msg();
 
         fake_give(&bed.fake, DECODE, &msg);
-        uint64_t seq = lend_all(); /* it waits for the BRING that is not told of */
+        uint64_t seq = lend_all(); /* waits for the BRING, which is not known yet */
 
         ck_assert(lands_not());
         calls_empty();
@@ -762,7 +762,7 @@ START_TEST(what_comes_again_is_done_once)
         lands(2);
         replied(PREFILL, last.seq, SL_OK);
         replied(DECODE, bring.seq, SL_OK);
-        replied(PREFILL, lend_again(&last), SL_OK); /* also behind the end */
+        replied(PREFILL, lend_again(&last), SL_OK); /* even after the end */
         fake_give(&bed.fake, DECODE, &bring);
         turns(TURNS);
         replied(DECODE, bring.seq, SL_OK);
@@ -774,7 +774,7 @@ START_TEST(what_comes_again_is_done_once)
     }
 END_TEST
 
-/* Its blocks come back, and the hand-over goes through storage. */
+/* Its blocks are released, and the hand-over uses storage. */
 START_TEST(what_nobody_reads_is_lent_for_a_moment)
     {
         bed_open("", "true");
@@ -790,7 +790,7 @@ START_TEST(what_nobody_reads_is_lent_for_a_moment)
     }
 END_TEST
 
-/* A turn that begins with an earlier time than a message before it had is no long silence. */
+/* A step whose time is earlier than that of a previous message is not a long silence. */
 START_TEST(time_that_goes_back_ends_no_loan)
     {
         bed_open("", "true");
@@ -807,7 +807,7 @@ START_TEST(time_that_goes_back_ends_no_loan)
     }
 END_TEST
 
-/* While prefill computes, decode may come late. */
+/* While prefill computes, decode may be late. */
 START_TEST(a_bring_that_comes_late_is_waited_for)
     {
         bed_open("", "true");
@@ -830,7 +830,7 @@ START_TEST(a_bring_that_comes_late_is_waited_for)
     }
 END_TEST
 
-/* Blocks that nobody reads have a quarter of a pool at most, after a moment. */
+/* After a moment, unread blocks take up at most a quarter of a pool. */
 START_TEST(loans_that_nobody_reads_are_bounded)
     {
         bed_open("", "true");
@@ -1053,7 +1053,7 @@ START_TEST(bad_lends_are_refused_and_nothing_is_begun)
     }
 END_TEST
 
-/* A gap, an overlap, another block, the end twice: the loan is over, and decode hears so. */
+/* A gap, an overlap, another block, or the end twice: the loan ends, and decode is notified. */
 START_TEST(a_bad_lend_ends_the_loan)
     {
         bed_open("", "true");
@@ -1085,7 +1085,7 @@ END_TEST
 
 /* ---- b lends, this node reads ---- */
 
-/* What b has of a part lies in its memory; the key of a part is in its first message. */
+/* b's parts are in its memory; the key of a part is in its first message. */
 static const uint64_t b_at[PARTS] = {0, 65536, 131072};
 
 static void b_computes(void)
@@ -1193,7 +1193,7 @@ START_TEST(what_a_peer_lends_is_read)
     }
 END_TEST
 
-/* Each when its digest was right and those before it were taken. */
+/* Each layer is reported when its digest was right and earlier ones were accepted. */
 START_TEST(layers_of_a_peer_are_read_as_they_come)
     {
         struct sl_msg first, second;
@@ -1207,7 +1207,7 @@ START_TEST(layers_of_a_peer_are_read_as_they_come)
         b_piece(0, PIECE, PIECE);
         uint64_t two = b_names(false);
         ck_assert(lands_not());
-        ck_assert(range_is(1, 0, 1, PIECE, 2 * PIECE)); /* it is here, and told in its turn */
+        ck_assert(range_is(1, 0, 1, PIECE, 2 * PIECE)); /* arrived, and reported in order */
         b_piece(0, 2 * PIECE, PIECE);
         b_piece(1, 0, LONE);
         b_piece(2, 0, LONE);
@@ -1238,8 +1238,8 @@ START_TEST(messages_that_come_again_or_too_early_are_answered)
         ticket_of("a");
         b_piece(0, 0, SHARED);
         struct sl_msg one = named_msg(false);
-        b_heard(b_says_again(&one), SL_ERR_NOT_FOUND); /* nobody wants it yet */
-        /* The same spots as b lends: pieces and doors are the bed's still. */
+        b_heard(b_says_again(&one), SL_ERR_NOT_FOUND); /* no BRING wants it yet */
+        /* The same spots that b lends: the bed keeps the pieces. */
         struct sl_msg bring = bring_msg();
         fake_give(&bed.fake, DECODE, &bring);
         lands(0);
@@ -1264,7 +1264,7 @@ START_TEST(messages_that_come_again_or_too_early_are_answered)
     }
 END_TEST
 
-/* Late reads of blocks that were given back: other bytes, or no right any more. */
+/* Late reads of released blocks: they get other bytes, or have no right any more. */
 START_TEST(a_late_read_is_never_told)
     {
         bed_open("b@host:1", "true");
@@ -1355,7 +1355,7 @@ START_TEST(what_a_peer_names_wrongly_ends_the_bring)
     }
 END_TEST
 
-/* Another secret is no ticket, another node or loan than the first has none. */
+/* Another secret is no ticket; another node or loan than the first cannot use it. */
 START_TEST(a_ticket_is_for_one_loan_of_one_node)
     {
         bed_open("b@host:1", "true");
@@ -1402,7 +1402,7 @@ START_TEST(a_new_life_of_the_lender_ends_the_bring)
     }
 END_TEST
 
-/* By verbs the key went with the link: a few tries, and it is over long before its deadline. */
+/* With verbs the key ended with the link: after a few tries it ends, long before its deadline. */
 START_TEST(a_read_whose_link_broke_ends)
     {
         uint32_t failed = 0;
@@ -1427,7 +1427,7 @@ START_TEST(a_read_whose_link_broke_ends)
     }
 END_TEST
 
-/* No sign of life: who lends may want its blocks back. */
+/* Unread messages are no sign of life: the lender may want its blocks back. */
 START_TEST(messages_of_a_take_are_bounded)
     {
         bed_open("b@host:1", "true");
@@ -1457,7 +1457,8 @@ static uint32_t fences_waiting(void)
     return count;
 }
 
-/* Whoever refuses a fence is killed. It waits for rights, which end in a later turn. */
+/* A transporter that refuses a fence is killed. A fence waits for rights, which end in a later
+ * step. */
 START_TEST(fences_wait_once_each_and_are_never_refused)
     {
         bed_open("b@host:1", "true");
@@ -1542,7 +1543,7 @@ START_TEST(hand_overs_are_bounded)
     }
 END_TEST
 
-/* One that was heard of, and one that has begun and greets us while our greeting is on its way. */
+/* A node that had answered before, and one that starts and sends HELLO while ours is in flight. */
 START_TEST(a_node_that_is_gone_ends_both_by_name)
     {
         sl_err want = _i == 0 ? SL_ERR_PEER_DIED : SL_ERR_UNREACHABLE;
@@ -1593,7 +1594,7 @@ static void b_answers(const struct sl_msg *told, sl_err code)
     turns(TURNS);
 }
 
-/* b reads all of a part by its key; gives how that went. */
+/* b reads all of a part by its key; returns the result. */
 static sl_err b_reads(uint32_t key, uint64_t length_bytes, uint64_t cookie)
 {
     const struct sl_fabric_piece piece = {
@@ -1682,7 +1683,7 @@ START_TEST(messages_are_said_again_until_they_are_read)
     }
 END_TEST
 
-/* One message asks for all: a long hand-over is not said over and over. */
+/* One message asks for all of them: a long hand-over is not sent repeatedly. */
 START_TEST(what_decode_lacks_is_said_again)
     {
         bed_open("b@host:1", "true");
@@ -1696,7 +1697,7 @@ START_TEST(what_decode_lacks_is_said_again)
         fake_pass(&bed.fake, 51 * SL_NS_PER_MS);
         struct sl_msg told = b_was_told(1);
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 4);
-        b_answers(&told, SL_ERR_BUSY); /* it has this one alone */
+        b_answers(&told, SL_ERR_BUSY); /* it has only this one */
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 6);
         told = b_was_told(3);
         b_answers(&told, SL_ERR_BUSY); /* now it has all */
@@ -1728,9 +1729,8 @@ START_TEST(what_decode_says_ends_the_loan)
     }
 END_TEST
 
-/* A loan takes 64 messages, then its sender waits. */
-/* A new life of decode's transporter: by its greeting, or since it lacks what was read or heard
- * before. */
+/* A new life of decode's transporter, shown by its HELLO, or because it lacks pieces that were read
+ * or received before. */
 START_TEST(a_new_life_of_decode_ends_the_loan)
     {
         bed_open("b@host:1", "true");
@@ -1778,7 +1778,7 @@ START_TEST(messages_that_are_not_read_are_bounded)
     }
 END_TEST
 
-/* Nothing is written behind the table, nor taken over from another op. */
+/* No entry is written past the table, or taken over from another op. */
 START_TEST(one_lend_of_one_op_is_open_at_a_time)
     {
         bed_open("b@host:1", "true");
@@ -1834,8 +1834,8 @@ START_TEST(a_part_that_was_read_is_lent_no_more)
     }
 END_TEST
 
-/* Half of the fabric's places is for reads. What only rights of its own stand in the way of never
- * comes. */
+/* Half of the fabric's ranges is for reads. A loan that exceeds the rest by itself can never be
+ * granted. */
 START_TEST(rights_have_a_bound)
     {
         struct handover *ho = NULL;
@@ -1856,7 +1856,7 @@ START_TEST(rights_have_a_bound)
             ck_assert(unanswered(PREFILL, seq));
             later(SL_NS_PER_S);
             replied(PREFILL, seq, SL_ERR_TIMEOUT);
-        } else { /* its own alone */
+        } else { /* only its own */
             ho->loans[0].places_open = ho->places_open;
             later(6 * SL_NS_PER_MS);
             replied(PREFILL, seq, SL_ERR_LIMIT);

@@ -59,7 +59,7 @@ static void pause_ms(uint32_t ms)
     (void)nanosleep(&pause, NULL);
 }
 
-/* Sends until it is taken, at most so long. Gives the time it took. */
+/* Sends until it is accepted, for at most a given time. Returns the time it took. */
 static uint64_t send_until_taken(struct sl_mailbox *mailbox, const char *to, const char *text,
                                  uint64_t budget_ns)
 {
@@ -76,7 +76,7 @@ static uint64_t send_until_taken(struct sl_mailbox *mailbox, const char *to, con
     }
 }
 
-/* The next frame, as text. */
+/* Returns the next frame as text. */
 static const char *received(struct sl_mailbox *mailbox, const char **from)
 {
     const void *frame = NULL;
@@ -339,7 +339,7 @@ END_TEST
 /* ---------------------------------------------------- processes
  * ---------------------------------------------------- */
 
-/* A process that echoes what comes as `name`, until it is killed. */
+/* Starts a process that echoes frames as `name` until it is killed. */
 static pid_t echo_started(const char *name)
 {
     pid_t pid = fork();
@@ -499,7 +499,7 @@ START_TEST(descriptor_wakes_a_loop_for_every_frame)
     }
 END_TEST
 
-/* A loop that waits at the mailbox: frames end its waits, and so does its own descriptor. */
+/* A loop that waits on the mailbox: frames end its waits, and so does its own descriptor. */
 START_TEST(block_ends_for_every_frame_and_for_the_loop)
     {
         directory_make();
@@ -517,7 +517,7 @@ START_TEST(block_ends_for_every_frame_and_for_the_loop)
             size_t length_bytes = 0;
             uint32_t got = 0;
             bool of_loop = false;
-            if (i % 5 == 0) { /* level-triggered: said as long as it is so */
+            if (i % 5 == 0) { /* level-triggered: reported while it lasts */
                 ck_assert_int_eq(write(bell, &one, sizeof one), sizeof one);
                 ck_assert(sl_mailbox_block(actor, SECOND));
             }

@@ -13,7 +13,7 @@
 #define ROUNDS      2000
 #define CHUNK_COUNT 5000u
 
-/* Addresses that nobody has: registering touches nothing. */
+/* Addresses that are not in use: registering does not touch memory. */
 static void *at(uint64_t offset_bytes)
 {
     return (void *)(uintptr_t)((UINT64_C(1) << 40) + offset_bytes); /* NOLINT */
@@ -179,7 +179,7 @@ START_TEST(the_allocators_own_registration_is_not_the_callers_to_end)
         ck_assert_int_eq(sl_memory_unregister(memory, NULL), SL_OK);
         ck_assert_int_eq(sl_memory_unregister(memory, NULL), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(sl_memory_find(memory, 8192, &info), SL_OK);
-        ck_assert_int_eq(sl_memory_register(memory, 4096, NULL), SL_OK); /* goes with it */
+        ck_assert_int_eq(sl_memory_register(memory, 4096, NULL), SL_OK); /* ends with the free */
         ck_assert_int_eq(sl_memory_free(memory, NULL), SL_OK);
         ck_assert_int_eq(sl_memory_find(memory, 1, &info), SL_ERR_NOT_FOUND);
     }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* splitmix64: every seed gives another sequence, on every machine the same. */
+/* splitmix64: every seed gives another sequence, the same on every machine. */
 static uint64_t next_random(struct made *made)
 {
     uint64_t z = made->random += UINT64_C(0x9e3779b97f4a7c15);
@@ -16,7 +16,7 @@ static uint64_t next_random(struct made *made)
     return z ^ (z >> 31);
 }
 
-/* Of any size: as often small as large. */
+/* Of any magnitude, small as often as large. */
 static uint64_t any_number(struct made *made)
 {
     uint64_t number = next_random(made);
@@ -293,7 +293,7 @@ static void put_plain(struct careless *out, const struct sl_field *field, const 
     }
 }
 
-/* A value of the field's kind on the wrong side of a bound. False: not possible. */
+/* Writes a value of the field's kind on the wrong side of a bound. False: impossible. */
 static bool put_out_of_bounds(struct careless *out, const struct sl_field *field, bool high)
 {
     if (field->kind == SL_FIELD_BOOL || (high ? field->high == UINT64_MAX : field->low == 0)) {

@@ -1,4 +1,4 @@
-/* tests/unit/movers_test.c - threads that move values of sockets. */
+/* tests/unit/movers_test.c - threads that receive and send values on sockets. */
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/net/fabric/core/movers.h"
@@ -50,7 +50,7 @@ static void teardown(void)
     close(wake_fd);
 }
 
-/* Waits for the next end. */
+/* Waits for the next completion. */
 static struct sl_mover_done take(void)
 {
     struct sl_mover_done done = {0};
@@ -107,7 +107,8 @@ START_TEST(a_value_arrives_with_its_digest)
     }
 END_TEST
 
-/* More runs than a receive takes parts, with gaps; what follows comes behind the last one alone. */
+/* More runs than a receive takes, with gaps; bytes of the next value follow only after the last
+ * run. */
 START_TEST(a_value_goes_to_its_runs)
     {
         enum { RUNS = 150 };
@@ -153,7 +154,7 @@ START_TEST(a_value_goes_to_its_runs)
     }
 END_TEST
 
-/* What is there behind the value is the next one's. */
+/* Bytes after the value belong to the next one. */
 START_TEST(what_follows_comes_along)
     {
         put(0, source, 1000);
@@ -205,7 +206,7 @@ START_TEST(an_end_of_the_peer_is_an_end)
         put(2, source, 500);
         ck_assert_int_eq(shutdown(ends[2][1], SHUT_WR), 0);
         struct sl_mover_done done = take();
-        ck_assert_int_eq(done.result, 500); /* what came; the next one hears of the end */
+        ck_assert_int_eq(done.result, 500); /* the received bytes; the next call gets the end */
         receive(2, VALUE, NULL);
         done = take();
         ck_assert_int_eq(done.result, 0);
@@ -243,7 +244,7 @@ START_TEST(a_message_goes_out_whole)
     }
 END_TEST
 
-/* A peer that takes nothing, and is given up. */
+/* A peer that reads nothing, and is given up. */
 START_TEST(a_cancelled_send_ends)
     {
         struct sl_mover_done done;
@@ -297,7 +298,7 @@ static struct {
     unsigned char stream[CHAIN * (SL_WIRE_ANSWER_BYTES + CHAIN_VALUE)]; /* as a peer sends it */
 } chain;
 
-/* Value i goes to target[i]; the stream begins with the first value's bytes. */
+/* Value i is stored in target[i]; the stream begins with the first value's bytes. */
 static uint32_t chain_receive(void)
 {
     uint32_t bytes = 0;
@@ -362,7 +363,7 @@ START_TEST(a_chain_arrives_however_it_is_cut)
     }
 END_TEST
 
-/* A mover that has nothing to do has waked its owner for everything. */
+/* An idle mover has woken its owner for each value. */
 START_TEST(a_value_is_told_while_the_next_one_stays_away)
     {
         uint32_t at = 0;
@@ -385,8 +386,7 @@ START_TEST(a_value_is_told_while_the_next_one_stays_away)
     }
 END_TEST
 
-/* Another head than was foretold is left to the owner, and nothing that stands behind it is
- * touched. */
+/* An unexpected head is left to the owner, and no byte after it is touched. */
 START_TEST(another_head_ends_a_chain)
     {
         const uint32_t first = stream_at(2) - SL_WIRE_ANSWER_BYTES;
@@ -410,7 +410,7 @@ START_TEST(another_head_ends_a_chain)
     }
 END_TEST
 
-/* After the end nothing is written, whether the chain stood in a value or in a head. */
+/* After the end no byte is written, whether the chain was within a value or a head. */
 START_TEST(a_cancelled_chain_touches_nothing_more)
     {
         const uint32_t put_bytes = stream_at(2) + (_i == 0 ? 1000u : 0u) - (_i == 2 ? 20u : 0u);
@@ -429,7 +429,7 @@ START_TEST(a_cancelled_chain_touches_nothing_more)
         put(1, chain.stream + put_bytes, SL_MIN(bytes - put_bytes, 100000u));
         const struct pollfd waits = {.fd = ends[1][0], .events = POLLIN};
         struct pollfd wait_for = waits;
-        ck_assert_int_eq(poll(&wait_for, 1, 1000), 1); /* nobody takes it */
+        ck_assert_int_eq(poll(&wait_for, 1, 1000), 1); /* it is not read */
         for (uint32_t i = had_bytes; i < sizeof(target[2]); i++) {
             ck_assert_uint_eq(target[2][i], 0x33);
         }

@@ -74,7 +74,7 @@ START_TEST(nic_follows_the_physical_gpu)
     }
 END_TEST
 
-/* FastDeploy: list[tp_rank mod n], whatever GPU it is. */
+/* FastDeploy: list[tp_rank mod n], whatever the rank's GPU is. */
 static const struct {
     const char *list;
     uint32_t rank;
@@ -150,8 +150,8 @@ static void machine_free(struct machine *machine)
     free(machine);
 }
 
-/* As a DGX: two sockets with two host bridges each; at each a root port with a switch, and at that
- * switch two GPUs and two NICs. A further switch below the first leads to a NIC for storage. */
+/* Like a DGX: two sockets with two host bridges each, each with a root port and a switch that has
+ * two GPUs and two NICs. A further switch below the first leads to a NIC for storage. */
 static void dgx_make(struct machine *machine)
 {
     char pci[160], name[32], uuid[48], netdev[16];
@@ -199,7 +199,7 @@ START_TEST(eight_gpus_behind_switches_have_a_nic_each)
     }
 END_TEST
 
-/* Two ranks of one switch share no wire, whichever GPUs the others have. */
+/* Two ranks of one switch use different NICs, whichever GPUs the others have. */
 START_TEST(ranks_of_one_switch_are_spread)
     {
         struct machine *machine = machine_make();
@@ -214,7 +214,7 @@ START_TEST(ranks_of_one_switch_are_spread)
     }
 END_TEST
 
-/* Each step away from a GPU, as NICs nearer to it lose their links. */
+/* Each step further from a GPU, as nearer NICs lose their links. */
 static const struct {
     const char *down; /* NICs whose links are down, by their last digits */
     const char *want;
@@ -244,7 +244,7 @@ START_TEST(the_next_nearest_serves_when_links_are_down)
     }
 END_TEST
 
-/* Two sockets, four GPUs at root ports of their own each, one NIC a socket. */
+/* Two sockets, four GPUs at a root port each, one NIC a socket. */
 static void two_sockets_make(struct machine *machine)
 {
     char pci[96], uuid[16];
@@ -313,7 +313,7 @@ START_TEST(without_a_nic_auto_says_so)
     }
 END_TEST
 
-/* A port that is up but has no address is of no use to a peer. */
+/* A port that is up but has no address is useless to a peer. */
 static const struct fake_nic useless[] = {
     {.name = "mlx5_0", .pci = "pci0000:00/0000:00:05.0", .state = "1: DOWN\n"},
     {.name = "mlx5_0", .pci = "pci0000:00/0000:00:05.0", .state = "2: INIT\n"},
@@ -383,8 +383,7 @@ static void functions_make(struct machine *machine, bool with_physical)
                    &(struct fake_nic){.name = "mlx5_3", .pci = VF "3", .physfn = PF});
 }
 
-/* Virtual functions add no wire. In a container, where they are all there is, one of them serves.
- */
+/* Virtual functions add no bandwidth. In a container that has no other, one of them is used. */
 START_TEST(virtual_functions_count_once)
     {
         struct machine *machine = machine_make();
@@ -554,7 +553,7 @@ START_TEST(hostile_contents_are_bounded)
         fake_sysfs_write(tree, "class/infiniband/a b;c/ports/1/state", "4: ACTIVE\n");
         snprintf(fifo, sizeof(fifo), "%s/class/infiniband/mlx5_2/ports/1/state", tree->root);
         fake_sysfs_write(tree, "class/infiniband/mlx5_2/ports/1/link_layer", "Ethernet\n");
-        ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* nobody writes: reading would wait for ever */
+        ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* no writer: a read would never return */
 
         machine_look(machine);
 
@@ -594,7 +593,7 @@ START_TEST(more_ports_than_there_is_room_for_are_skipped)
     }
 END_TEST
 
-/* A path with more bridges than there is room for still is one place. */
+/* A path with more bridges than the limit still identifies one place. */
 START_TEST(paths_are_places)
     {
         struct machine *machine = machine_make();

@@ -1,4 +1,5 @@
-/* tests/unit/node_dirs_test.c - which files of a directory are a node's, and what is removed. */
+/* tests/unit/node_dirs_test.c - which files of a directory belong to a node, and which are
+ * removed. */
 #include "runtime/base/sl_node_dirs.h"
 #include "tests/support/tmpdir.h"
 
@@ -54,8 +55,8 @@ static bool exists(const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* A file in a directory that the node has taken: whether it is known, and goes at a stop, and goes
- * with all. */
+/* A file in a directory that the node has claimed: whether it is known, and removed at a stop or
+ * with everything. */
 static const struct {
     enum sl_node_dir place;
     const char *name;
@@ -116,7 +117,7 @@ START_TEST(what_a_node_made_goes_and_nothing_else)
         ck_assert_int_eq(exists(SL_NODE_DIR_MARKER),
                          !names[_i].known || strcmp(names[_i].name, "pid/notes") == 0);
         if (names[_i].place == SL_NODE_DIR_LOG) {
-            return; /* it goes with the runtime directory alone */
+            return; /* it is only removed with the runtime directory */
         }
         ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK || !names[_i].known, "%s", why.text);
         ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
@@ -124,7 +125,7 @@ START_TEST(what_a_node_made_goes_and_nothing_else)
     }
 END_TEST
 
-/* Without a marker: a release before, or somebody else's. */
+/* Without a marker: of an earlier release, or not a node's. */
 static const struct {
     enum sl_node_dir place;
     const char *names[3];
@@ -191,7 +192,7 @@ START_TEST(a_socket_of_another_program_stays)
     }
 END_TEST
 
-/* The node would remove it to make its own. */
+/* Otherwise the node would remove it to make its own. */
 START_TEST(a_file_where_a_node_has_another_type_is_refused_by_a_start_alone)
     {
         static const char *const files[] = {"watch", "keyer.sock", "gate.d", "pid", "program"};
@@ -209,7 +210,7 @@ START_TEST(a_file_where_a_node_has_another_type_is_refused_by_a_start_alone)
     }
 END_TEST
 
-/* Whoever opens a FIFO waits for the other side of it. */
+/* Opening a FIFO waits for its other side. */
 START_TEST(a_fifo_of_a_files_name_is_refused)
     {
         static const struct {
@@ -249,7 +250,7 @@ START_TEST(a_log_may_be_a_link)
     }
 END_TEST
 
-/* A directory with what a node has, too, is none's to stop. */
+/* A directory with a node's files and others belongs to no node that could be stopped. */
 START_TEST(a_place_with_room_may_be_a_link)
     {
         static const char *const links[] = {"disk", "cache", "cluster", "log"};

@@ -1,4 +1,4 @@
-/* tests/unit/parse_test.c - numbers, sizes, durations and addresses out of texts. */
+/* tests/unit/parse_test.c - parsing numbers, sizes, durations and addresses. */
 #include "runtime/base/sl_address.h"
 #include "runtime/base/sl_parse.h"
 

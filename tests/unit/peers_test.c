@@ -1,6 +1,6 @@
-/* tests/unit/peers_test.c - the transporter among peers, with a network that the test plays: who
- * may say what, pins and their end, and what a BRING does without any answer. Bytes travel in
- * tests/cluster. */
+/* tests/unit/peers_test.c - the transporter and its peers, on a network that the test plays: which
+ * messages a peer may send, pins and their end, and a BRING without any answer. Transfers are
+ * tested in tests/cluster. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"
 #include "actors/transporter/transporter.h"
@@ -108,7 +108,7 @@ static void frame_give(const char *peer, const void *bytes, size_t length_bytes,
     fake_pass(&bed.fake, 0);
 }
 
-/* A message of `peer`, whose envelope says `sender`. Gives its number. */
+/* Delivers a message of `peer`, whose envelope names `sender`. Returns its number. */
 static uint64_t peer_says(const char *peer, const char *sender, struct sl_msg msg, bool answer)
 {
     const void *frame = NULL;
@@ -159,7 +159,7 @@ static const struct {
     {"b", SL_MSG_PING, true, false},           {"b", SL_MSG_BRING, true, false},
     {"b", SL_MSG_NODES, true, false},          {"b", SL_MSG_HOLD, true, false},
     {"b", SL_MSG_LANDED, true, false},         {"b", SL_MSG_REMOVE, true, false},
-    {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers that nobody asked for, */
+    {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers without a request, */
     {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
     {"b", SL_MSG_HELLO_REPLY, true, true},
 };
@@ -325,7 +325,7 @@ static void pins_bed(void)
     peer_says("c", "c", hello_of("c", 3), false);
 }
 
-/* A peer reads what it has pinned, as long as it has, and nothing beside it. */
+/* A peer reads exactly the bytes pinned for it, while they are pinned. */
 START_TEST(a_peer_reads_what_is_pinned_for_it_alone)
     {
         pins_bed();
@@ -350,8 +350,7 @@ START_TEST(a_peer_reads_what_is_pinned_for_it_alone)
     }
 END_TEST
 
-/* The first refusal of what b asks for again and again. Gives how often it was not refused. */
-/* What is left of one wants its end, and the next greeting makes another. */
+/* A leftover grant is asked to end, and the next HELLO makes a new one. */
 START_TEST(a_grant_without_a_key_is_ended)
     {
         const struct sl_error none = {0};
@@ -391,7 +390,7 @@ static uint32_t pins_until_refused(const char *key, uint64_t count)
     }
 }
 
-/* Pins of others have room, whatever one peer takes: sets, slots (client_pins_max) and bytes (a
+/* Other peers can pin, whatever one peer uses up: sets, slots (client_pins_max) and bytes (a
  * quarter of memory). */
 static const struct {
     uint64_t length_bytes, keys; /* of a set */
@@ -460,7 +459,7 @@ static const struct {
             {3, false, false, ""}, {3, false, false, "no room"}, {4, false, false, ""},
             {5, true, false, ""}};
 
-/* The fields of both messages. */
+/* Fills the fields of both messages. */
 #define WORD_FILL(body, i)                              \
     do {                                                \
         (body).handover_id = 77;                        \
@@ -520,7 +519,7 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 8}, told, reply;
         bed_open("");
         WORD_FILL(msg.body.handover_word, _i);
-        msg.body.handover_word.node = sl_text_of("a"); /* as it was said there */
+        msg.body.handover_word.node = sl_text_of("a"); /* as b sees it */
         (void)peer_says("b", "b", hello_of("b", 3), false);
 
         (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
@@ -620,7 +619,8 @@ static void peer_lives(const char *name, uint64_t incarnation)
     peer_says(name, name, reply, true);
 }
 
-/* Its clock was set back between two lives: peer_heartbeat is 1 s, three of them are silence. */
+/* Its clock was set back between two lives: peer_heartbeat is 1 s, and three missed ones count as
+ * silence. */
 START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
     {
         struct sl_msg reply;
@@ -657,7 +657,7 @@ static struct sl_msg hello_answer(const char *peer)
     return reply;
 }
 
-/* The other one greets along a connection of its own. */
+/* The other node sends HELLO on a connection of its own. */
 static struct sl_msg twin_greets(uint64_t incarnation)
 {
     bed.net.other = true;
@@ -693,10 +693,10 @@ START_TEST(of_two_nodes_with_one_name_the_first_goes_on)
         uint32_t refused = bed.net.refused_count, sent = bed.net.out_count;
         struct sl_msg reply = twin_greets(twins[_i]);
 
-        ck_assert_int_eq(reply.code, SL_ERR_EXISTS); /* both are told the same */
+        ck_assert_int_eq(reply.code, SL_ERR_EXISTS); /* both get the same answer */
         ck_assert_msg(strstr(reply.text.at, "10.0.0.99:5000") != NULL, "%s", reply.text.at);
         ck_assert_uint_eq(bed.net.refused_count, refused + 1);
-        ck_assert_uint_eq(bed.net.out_count, sent + 3); /* whether the first stands; first; twin */
+        ck_assert_uint_eq(bed.net.out_count, sent + 3); /* the probe of the first; first; twin */
         ck_assert(is_named_twice());
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 1000);
         ck_assert_uint_eq(pinned(), 5000);
@@ -716,7 +716,7 @@ START_TEST(of_two_nodes_with_one_name_the_first_goes_on)
     }
 END_TEST
 
-/* Its connection is over: it began anew, which costs no wait. */
+/* Its connection has ended: after a restart, it is accepted without a wait. */
 START_TEST(a_peer_that_begins_anew_is_no_twin)
     {
         bed_open("");
@@ -730,7 +730,7 @@ START_TEST(a_peer_that_begins_anew_is_no_twin)
     }
 END_TEST
 
-/* Of a node that we ask and that does not ask us: its answers say who it is. */
+/* For a node that we query and that does not query us, its answers identify it. */
 START_TEST(a_node_that_only_answers_keeps_its_name)
     {
         bed_open("b@host:1");
@@ -746,14 +746,14 @@ START_TEST(a_node_that_only_answers_keeps_its_name)
         ck_assert(is_named_twice());
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 1000);
         fake_pass(&bed.fake, 100 * SL_NS_PER_MS);
-        peer_lives("b", 1001); /* it began anew where it is asked */
+        peer_lives("b", 1001); /* it restarted at its address */
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 1001);
         ck_assert(!is_named_twice());
         bed_close();
     }
 END_TEST
 
-/* A peer says so, with the answer to a greeting or by itself: it goes on being a peer. */
+/* A peer reports it, with the answer to a HELLO or by itself, and remains a peer. */
 START_TEST(a_node_is_told_that_another_has_its_name)
     {
         struct sl_msg notice = {.type = SL_MSG_PEER_HELLO_REPLY, .code = SL_ERR_EXISTS};
@@ -772,7 +772,7 @@ START_TEST(a_node_is_told_that_another_has_its_name)
     }
 END_TEST
 
-/* Another node of b's name, or b with keys made anew. */
+/* Another node of b's name, or b with new keys. */
 START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
     {
         bed_open("b@10.0.0.2:1,c@[fd00::2]:1");
@@ -791,7 +791,7 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node b") != NULL, "%s",
                       bed.self->trouble);
-        for (uint32_t i = 0; i < 1000; i++) { /* nor do many hide who comes again */
+        for (uint32_t i = 0; i < 1000; i++) { /* many others do not hide a repeated one */
             tr_stranger(bed.self, "10.0.0.9", i % 2 == 0 ? "M" : "N");
             if (i == 500) {
                 tr_stranger(bed.self, "10.0.0.2", "K");
@@ -809,7 +809,7 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
     }
 END_TEST
 
-/* Objects o0 .. o3 of 1000 bytes are there, x is not. */
+/* Objects o0 .. o3 of 1000 bytes exist, x does not. */
 static const struct {
     uint64_t bytes_max;
     bool chain, part;
@@ -903,7 +903,7 @@ static void seek_bed(void)
 {
     bed_open("b@host:1,c@host:2,d@host:3");
     peer_lives("b", 1);
-    peer_lives("c", 1); /* d is away */
+    peer_lives("c", 1); /* d cannot be reached */
 }
 
 START_TEST(what_one_peer_has_is_seen)
@@ -975,7 +975,7 @@ START_TEST(a_lying_answer_has_nothing)
     }
 END_TEST
 
-/* b and c live; nobody heard of the removal. */
+/* b and c live; the removal reached neither. */
 START_TEST(a_removal_that_could_not_be_asked_for_is_in_doubt)
     {
         struct sl_msg reply;
@@ -1048,7 +1048,7 @@ START_TEST(a_peer_sees_our_objects)
         bed_open("");
         object_put("k", 5000);
         peer_says("b", "b", seek_of(keys, 2, false), false);
-        ck_assert_uint_eq(letters_of(SL_MSG_SEEK_REPLY), 0); /* a stranger */
+        ck_assert_uint_eq(letters_of(SL_MSG_SEEK_REPLY), 0); /* no HELLO yet */
         peer_says("b", "b", hello_of("b", 3), false);
 
         (void)peer_says("b", "b", seek_of(keys, 2, false), false);
@@ -1156,7 +1156,7 @@ static void codes_are(uint64_t seq, uint64_t first, uint64_t second)
 
 static const char *const two_keys[] = {"here", "there"};
 
-/* Answers the newest PEER_PIN to the peer: nothing is there. */
+/* Answers the newest PEER_PIN to the peer with misses. */
 static void peer_has_nothing(const char *name)
 {
     struct sl_msg pin, reply = {.type = SL_MSG_PEER_PIN_REPLY};
@@ -1168,7 +1168,7 @@ static void peer_has_nothing(const char *name)
     peer_says(name, name, reply, true);
 }
 
-/* Both questions are open at one peer; it answers each as if it were the other. */
+/* Both requests are open at one peer; it answers each as if it were the other. */
 START_TEST(an_answer_of_another_type_answers_nothing)
     {
         struct sl_msg pin, seek, reply;
@@ -1248,7 +1248,7 @@ static void peer_answers(const char *name, uint64_t first, uint64_t second)
     peer_says(name, name, reply, true);
 }
 
-/* Of a chain of two, one peer has the second and the other the first. */
+/* Of a chain of two, one peer has the second block and the other the first. */
 START_TEST(what_lies_behind_a_gap_is_asked_for_again)
     {
         static const char *const chain[] = {"first", "second"};
@@ -1379,7 +1379,8 @@ START_TEST(a_fetch_ends_by_its_deadline)
     }
 END_TEST
 
-/* What was made for who had 60 ms takes longer: the peer's answer, or the registrar's. */
+/* A fetch made for a caller with 60 ms takes longer, because of the peer's answer or the
+ * registrar's. */
 START_TEST(who_joins_a_fetch_keeps_its_own_time)
     {
         struct sl_msg reply, reserve;
@@ -1438,7 +1439,7 @@ START_TEST(a_peer_that_owes_all_of_them_an_answer_is_broken)
     }
 END_TEST
 
-/* Groups of one part and of so many, with two keys. */
+/* Groups of one part and of 2 or 512 parts, with two keys. */
 static const uint64_t bad_groups[] = {2, 512};
 START_TEST(blocks_are_fetched_whole_or_not_at_all)
     {
@@ -1524,14 +1525,14 @@ static void member_set(const char *name, const char *control)
     snprintf(to->control, sizeof(to->control), "%s", control);
 }
 
-/* The directory's news reach the transporter, which looks at most once a second. */
+/* The directory's changes reach the transporter, which checks at most once a second. */
 static void members_told(void)
 {
     tr_members_changed(bed.self);
     fake_pass(&bed.fake, SL_NS_PER_S);
 }
 
-/* keys: names whose public key lies in cluster_keys, one letter each. */
+/* keys: names whose public key is in cluster_keys, one letter each. */
 static void book_open(const char *peers, const char *keys)
 {
     memset(&book, 0, sizeof(book));
@@ -1559,7 +1560,7 @@ static void book_close(const char *keys)
     bed_close();
 }
 
-/* The directory answers the last look-up: each key is held by these (letters; NULL: nobody). */
+/* The directory answers the last look-up: the holders of each key (letters; NULL: none) */
 static void book_says(const char *const *holders)
 {
     static struct sl_directory_found found[SL_DIRECTORY_KEYS_MAX];
@@ -1577,7 +1578,7 @@ static void book_says(const char *const *holders)
     fake_pass(&bed.fake, 0);
 }
 
-/* b and c are members, have keys here, and live. */
+/* b and c are members, have keys here, and are alive. */
 static void book_of_two(void)
 {
     book_open("", "abc");
@@ -1654,7 +1655,8 @@ static void file_write(const char *path, const char *text)
     ck_assert_int_eq(fclose(file), 0);
 }
 
-/* A key is revoked by removing it: that ends what the peer has, not the node's next start. */
+/* A key is revoked by removing it, which ends the peer's access but does not prevent the node's
+ * next start. */
 static const struct {
     const char *name, *text; /* of a file that is there beside a.secret; NULL: none */
 } no_keys[] = {{"a.pub", NULL}, {"b.pub", ""}, {"b.pub", "public = short\n"}};
@@ -1674,7 +1676,7 @@ START_TEST(a_peer_without_a_key_stops_no_start)
         ck_assert_msg(tr_peers_init(bed.self, &why) == SL_OK, "%s", why.text);
         fake_pass(&bed.fake, SL_NS_PER_S);
 
-        ck_assert_uint_eq(bed.net.add_count, 1); /* c alone */
+        ck_assert_uint_eq(bed.net.add_count, 1); /* only c */
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_HELLO), 1);
         ck_assert(bed.self->peers[0].expelled);
         snprintf(path, sizeof(path), "%s/b.pub", book.keys);
@@ -1817,11 +1819,11 @@ START_TEST(holders_alone_are_asked)
         book_says((const char *const[]){"c"});
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         ck_assert(fake_net_last(&bed.net, "c", SL_MSG_PEER_PIN, &pin));
-        peer_has_nothing("c"); /* it began anew, say */
+        peer_has_nothing("c"); /* for instance after a restart */
 
         codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
-        seq = fetch_send(two_keys, 2); /* the directory may say so again: it costs no question */
+        seq = fetch_send(two_keys, 2); /* it may answer the same: no new request */
         book_says((const char *const[]){"c"});
         codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
@@ -1840,7 +1842,7 @@ START_TEST(what_nobody_holds_costs_no_question)
     }
 END_TEST
 
-/* What a hand-over says is there may not be published yet. */
+/* A value that a hand-over promises may not be published yet. */
 static const char *const sure_holders[] = {NULL, "b"};
 START_TEST(who_is_sure_asks_all_when_those_named_have_nothing)
     {
@@ -1890,7 +1892,7 @@ START_TEST(nothing_is_wanted_behind_a_gap_of_a_chain)
     }
 END_TEST
 
-/* Which peers are asked when the directory does not say. */
+/* The peers that are asked when the directory does not answer. */
 START_TEST(a_silent_directory_costs_its_share)
     {
         book_of_two();
@@ -1988,7 +1990,7 @@ START_TEST(a_peer_without_a_record_now_is_asked_for_everything)
     {
         struct sl_msg pin;
         book_of_two();
-        book.member_count = 1; /* the server came back, and c has not told it anything yet */
+        book.member_count = 1; /* the server is back, and c has not reported to it yet */
         tr_members_changed(bed.self);
         uint64_t seq = fetch_send(two_keys, 2);
         book_says((const char *const[]){NULL, NULL});
@@ -2045,14 +2047,14 @@ START_TEST(questions_to_the_directory_are_bounded)
         }
         ck_assert_uint_eq(book.lookup_count, SL_DIRECTORY_LOOKUPS_MAX);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
-        (void)fetch_send((const char *const[]){"more"}, 1); /* goes without */
+        (void)fetch_send((const char *const[]){"more"}, 1); /* sent without a look-up */
         ck_assert_uint_eq(book.lookup_count, SL_DIRECTORY_LOOKUPS_MAX);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         book_close("abc");
     }
 END_TEST
 
-/* A BRING of more keys than a look-up takes, and one that ends while the directory is asked. */
+/* A BRING of more keys than a look-up takes, and one that ends during the look-up. */
 START_TEST(a_large_fetch_asks_in_batches)
     {
         static struct sl_text texts[SL_DIRECTORY_KEYS_MAX + 10];

@@ -2,10 +2,10 @@
  * processor that runs this.
  *
  * One thread pins an entry (sl_pins_take) while another unlinks it, fences and reads the pin slots.
- * Either the pin is refused or the scan sees it: both threads believing in their right to the bytes
- * would be wrong bytes later. The code of ipc/shm/sl_pins.c is built in here with its fences under
- * a switch: with them nothing may ever go wrong; without them it does on most processors, sooner or
- * later, which is printed and not asserted (tests/models/pins.pml proves it). */
+ * Either the pin is refused or the scan sees it: otherwise both threads would use the bytes, which
+ * would be wrong later. The code of ipc/shm/sl_pins.c is built in here with its fences under a
+ * switch: with them no run may fail; without them some runs do on most processors, which is printed
+ * and not asserted (tests/models/pins.pml proves it). */
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -44,7 +44,7 @@ struct litmus {
     bool seen;
 };
 
-/* Both threads come through at nearly the same moment. */
+/* Lets both threads arrive at nearly the same moment. */
 static void meet(_Atomic uint64_t *mine, _Atomic uint64_t *other, uint64_t round,
                  const _Atomic bool *stop)
 {
@@ -79,7 +79,7 @@ static void litmus_see(void *context, uint64_t generation)
     litmus->seen = litmus->seen || generation == litmus->entry.extent.generation;
 }
 
-/* Gives how often both sides believed that the bytes were theirs. */
+/* Returns the number of rounds in which both sides claimed the bytes. */
 static uint64_t litmus_run(bool fences, uint64_t *rounds)
 {
     struct litmus *litmus = calloc(1, sizeof(*litmus));

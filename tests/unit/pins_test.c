@@ -1,5 +1,5 @@
-/* tests/unit/pins_test.c - what is pinned does not change; limits; the access ring; leftovers of
- * the dead. */
+/* tests/unit/pins_test.c - pinned bytes do not change; limits; the access ring; leftovers of dead
+ * processes. */
 #include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
@@ -262,7 +262,7 @@ START_TEST(segment_of_a_dead_process_is_replaced_and_of_a_living_one_is_not)
     }
 END_TEST
 
-/* What a client does in another process, on a word of ours. */
+/* A client in another process, controlled by this one. */
 struct client_child {
     pid_t pid;
     int orders, answers;
@@ -361,7 +361,7 @@ static const struct {
     {"t", true, SL_CLIENT_GONE},
 };
 
-/* The client now says that its process number is of a namespace that we do not see. */
+/* Makes the client's process number belong to a namespace that we do not see. */
 static void client_is_apart(const char *dir, struct sl_proc_id id)
 {
     char client[SL_CLIENT_NAME_BYTES], path[256];
@@ -405,7 +405,7 @@ START_TEST(a_client_lives_as_long_as_its_lock)
     }
 END_TEST
 
-/* The kernel grants leases of an overlay's files whatever is mapped. */
+/* The kernel grants leases of an overlay's files even if they are mapped. */
 START_TEST(a_client_without_its_lock_is_not_taken_for_dead_on_an_overlay)
     {
         static const char *const parts[] = {"lower", "upper", "work", "all"};
@@ -455,7 +455,7 @@ static struct sl_pins *client_in(const char *dir)
     return pins;
 }
 
-/* The status of a fork: how many of the descriptors from `first` on it lacks. */
+/* The exit status of a fork: the number of descriptors from `first` on that it lacks. */
 static int lacks_in_a_fork(int first, int end)
 {
     int status = 0, lacks = 0;
@@ -507,7 +507,8 @@ static void *clients_come_and_go(void *context)
     return NULL;
 }
 
-/* Of the directory, shared. Without a stream: another thread may have held its locks. */
+/* Whether a file of the directory is mapped shared. Without a stream: another thread may have held
+ * its lock. */
 static bool maps_any(const char *dir)
 {
     static char maps[256 << 10];
@@ -697,7 +698,7 @@ static struct sl_extent stress_fill(struct stress *stress, uint32_t number)
     return extent;
 }
 
-/* The registrar's batch: fence, scan, free what nobody pins. */
+/* The registrar's batch: fence, scan, free unpinned extents. */
 static void stress_reap(struct stress *stress)
 {
     struct seen seen = {.count = 0};
@@ -809,7 +810,7 @@ struct life {
     uint64_t counts[5], held_count, accesses;
 };
 
-/* Lengths differ, so that an extent is cut in another way when it is used again. */
+/* Lengths differ, so that an extent is divided differently when it is reused. */
 static uint64_t life_length(uint32_t number)
 {
     return 64 + number % 8 * 64;
@@ -863,7 +864,7 @@ static void life_pin(struct life *life, uint32_t number, const struct sl_entry *
     sl_pins_give(life->pins, pin);
 }
 
-/* What stays is given exactly once, whatever happens to the rest. */
+/* Staying keys are returned exactly once, whatever happens to the others. */
 static void life_scan(struct life *life)
 {
     uint64_t cursor = 0;
@@ -925,7 +926,7 @@ static bool life_is_pinned(const struct seen *seen, uint64_t generation)
     return pinned;
 }
 
-/* reg_retired_scan in small. */
+/* A small reg_retired_scan. */
 static void life_reap(struct life *life)
 {
     struct seen seen = {.count = 0};
@@ -980,7 +981,7 @@ static void life_insert(struct life *life, uint32_t number)
 
 enum { LIFE_INSERT, LIFE_REMOVE, LIFE_MOVE, LIFE_SPILL, LIFE_PROMOTE };
 
-/* One step in the life of a key: there or not, in memory, on disk alone, somewhere else. */
+/* One step in the life of a key: present or not, in memory, only on disk, elsewhere. */
 static void life_change(struct life *life, uint32_t number, uint64_t dice)
 {
     static const struct sl_extent nowhere = {0};

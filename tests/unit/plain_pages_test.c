@@ -1,5 +1,5 @@
-/* tests/unit/plain_pages_test.c - huge pages under plain memory: where they are asked for, and
- * where not. What the kernel was told, and did, is read from /proc/self/smaps. */
+/* tests/unit/plain_pages_test.c - huge pages under plain memory: where they are requested, and
+ * where not. The kernel's flags and results are read from /proc/self/smaps. */
 #include "client/lib/plain_pages.h"
 #include "runtime/base/sl_clock.h"
 
@@ -25,7 +25,7 @@ static void setup(void)
     memory = at + (-(uintptr_t)at & (HUGE_BYTES - 1));
 }
 
-/* What the kernel says of the mapping that the address lies in. */
+/* Reads the kernel's record of the mapping that contains the address. */
 static bool told(const unsigned char *at, uint64_t *huge_kib)
 {
     char line[512];
@@ -55,7 +55,7 @@ static bool asked_at(const unsigned char *at)
     return told(at, &ignored);
 }
 
-/* This system forbids huge pages, or has none: the kernel does not do what is asked. */
+/* This system forbids huge pages, or has none: the kernel ignores the request. */
 static bool system_without(void)
 {
     char text[64] = "[never]";

@@ -1,11 +1,11 @@
-/* tests/unit/policy_hints_test.c - what the engine of a replay says about sessions. */
+/* tests/unit/policy_hints_test.c - the session hints of a replay's engine. */
 #include "runtime/base/sl_base.h"
 #include "tests/bench/policy/hints.h"
 
 #include <check.h>
 #include <stdlib.h>
 
-/* Three sessions. The last block of a request is cut: what goes on from it has another one. */
+/* Three sessions. The last block of a request is partial: its continuation has a different one. */
 static uint32_t ids[] = {1, 2, 3, /**/ 10, 11, /**/ 1, 2, 4, 5, /**/ 20, /**/ 1, 2, 4, 6};
 static struct replay_request requests[] = {{.first_id = 0, .id_count = 3},
                                            {.first_id = 3, .id_count = 2},

@@ -1,4 +1,4 @@
-/* tests/unit/policy_model_test.c - what policies and disks hit, on traces small enough to count. */
+/* tests/unit/policy_model_test.c - hits of policies and disks on traces small enough to count. */
 #include "runtime/policy/density/density.h"
 #include "tests/bench/policy/model.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A request a row: its blocks, ended by 0. One a second. */
+/* A request a row: its blocks, ended by 0. One request a second. */
 typedef uint32_t row[9];
 
 static struct replay_trace trace_of(const row *rows, uint32_t count)
@@ -41,7 +41,7 @@ static struct model_result run(const struct model_policy *policy, const row *row
     return result;
 }
 
-/* 1 2 stays and 3 4 is asked for in vain by LRU: the loop is larger than memory. */
+/* The loop is larger than memory: 1 2 stays, and LRU misses 3 4 each time. */
 static const row loop[] = {{1, 2}, {3, 4}, {5, 6}, {1, 2}, {3, 4}, {5, 6}};
 
 START_TEST(lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits)
@@ -63,8 +63,8 @@ START_TEST(lru_loses_a_loop_and_the_clairvoyant_keeps_what_fits)
     }
 END_TEST
 
-/* Lone blocks again and again, half as many more as fit: what is kept, and not what came last, is
- * wanted next. */
+/* Single blocks in a loop of one and a half times the memory: the next one wanted is a kept one,
+ * not a recent one. */
 static const struct {
     uint32_t count, memory;
     double percent; /* at least; LRU has none, and the best is under 67 */
@@ -208,7 +208,7 @@ END_TEST
 
 START_TEST(a_threshold_of_chance_writes_less_of_what_is_never_wanted_again)
     {
-        /* half of the requests are a chain of three that comes again, half never do */
+        /* half of the requests are a recurring chain of three, half never recur */
         enum { COUNT = 6000 };
         static row rows[COUNT];
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -282,7 +282,8 @@ START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
     }
 END_TEST
 
-/* Sessions in turn, one a second: each has two blocks that stay and one that is of a turn alone. */
+/* Sessions in turn, one a second: each has two blocks that stay and one that is only of one
+ * turn. */
 #define SESSIONS 40u
 static row turns[2400];
 

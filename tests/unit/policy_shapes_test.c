@@ -1,8 +1,9 @@
-/* tests/unit/policy_shapes_test.c - on traffic that nobody tuned for, density is not under LRU.
+/* tests/unit/policy_shapes_test.c - on traffic for which it was not tuned, density is at least as
+ * good as LRU.
  *
- * The code that nodes evict by, on traces that are made (tests/bench/policy/shapes.c). Nothing here
- * depends on time: a seed gives the same figures everywhere. SL_POLICY_SEEDS: so many seeds of
- * every shape and every size. */
+ * The eviction code of nodes, on generated traces (tests/bench/policy/shapes.c). Results do not
+ * depend on time: a seed gives the same figures everywhere. SL_POLICY_SEEDS: the number of seeds
+ * for every shape and every size. */
 #include "tests/bench/policy/model.h"
 #include "tests/bench/policy/policy.h"
 

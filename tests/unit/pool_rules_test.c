@@ -1,5 +1,5 @@
-/* tests/unit/pool_rules_test.c - who creates a pool, what has to be mapped, what the modes allow:
- * every input, and random ones against a naive model. */
+/* tests/unit/pool_rules_test.c - which side creates a pool, which mappings are needed, what the
+ * modes allow: every input, and random ones against a simple model. */
 #include "client/include/sluice.h"
 
 #include <check.h>
@@ -129,7 +129,7 @@ static uint64_t random_next(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* By bytes: whose is each address, and by which start. */
+/* By bytes: the owner of each address, and since which start. */
 #define SPACE 64u
 static sl_err naive_required(const struct sl_pool_buffer *buffers, uint32_t count, uint64_t *bytes)
 {

@@ -1,5 +1,5 @@
-/* tests/unit/priority_test.c - nice levels of a process and of its session, and what the kernel
- * counts of waiting for a core. */
+/* tests/unit/priority_test.c - nice levels of a process and of its session, and the kernel's count
+ * of waits for a core. */
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_priority.h"
 
@@ -16,7 +16,7 @@
 #define STRANGER_UID 4711u
 #define NO_GROUP     100 /* the level of a session on a kernel without groups of sessions */
 
-/* What a child saw after it raised its priority; sent back through its exit code and a pipe. */
+/* The state of a child after it raised its priority; returned by its exit code and a pipe. */
 struct seen {
     sl_err err;
     int level, session_level;
@@ -39,7 +39,7 @@ static int session_level(void)
 
 enum child { CHILD_PLAIN, CHILD_GROUP_LEADER, CHILD_STRANGER };
 
-/* Raises the priority in a child of its own: levels do not come back without the right to them. */
+/* Raises the priority in a child of its own: lowering it again needs a privilege. */
 static struct seen raise_in_child(enum child kind, uint32_t levels)
 {
     int ends[2];
@@ -76,7 +76,7 @@ static bool may_raise(void)
 START_TEST(priority_raises_process_and_its_own_session)
     {
         if (!may_raise()) {
-            return; /* an ordinary user: the case of the stranger is this one's */
+            return; /* an ordinary user: see the test of CHILD_STRANGER */
         }
         struct seen before = raise_in_child(CHILD_PLAIN, 0);
         struct seen after = raise_in_child(CHILD_PLAIN, 7);
@@ -124,7 +124,7 @@ START_TEST(priority_without_the_right_is_refused_and_named)
     }
 END_TEST
 
-/* Two processes that never sleep on one core: each waits while the other has it. */
+/* Two processes that never sleep on one core: each waits while the other runs. */
 START_TEST(core_wait_counts_what_others_took)
     {
         uint64_t first_ns = 0, wait_ns = 0;

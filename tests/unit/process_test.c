@@ -25,8 +25,8 @@
  * ------------------------------------------------ */
 
 /* Answers FLUSH at once, POOLS at a tick, OP_FENCED when a job has ended, CANCEL when process
- * target_op has died, DISK_RECLAIM after a write and a read of the disk, BRING with what
- * HELLO_REPLY said; ends at ENGINE_END. */
+ * target_op has died, DISK_RECLAIM after a write and a read of the disk, BRING with the generation
+ * of HELLO_REPLY; ends at ENGINE_END. */
 struct echo {
     struct sl_env *env;
     struct sl_return waiting; /* for a tick, a job, a death or the disk */
@@ -36,7 +36,7 @@ struct echo {
     uint64_t boot_generation;
     uint64_t finish_at_ns;
     bool stubborn; /* never drains */
-    bool patient;  /* drains until a FLUSH comes */
+    bool patient;  /* drains until a FLUSH arrives */
 };
 
 static sl_err echo_init(void *state, struct sl_env *env, struct sl_error *why)
@@ -182,7 +182,7 @@ static sl_err echo_tick(void *state, uint64_t now_ns)
     return SL_OK;
 }
 
-/* Something is in flight, for 30 ms still. */
+/* An operation is in flight, for another 30 ms. */
 static void echo_drain(void *state)
 {
     struct echo *self = state;
@@ -223,13 +223,13 @@ struct node {
     struct sl_mailbox *client;
     struct sl_codec *codec;
     uint64_t seq;
-    /* The process that comes after it. It is forked before this one has threads: a child of a
-     * process with threads may find a lock of malloc held for ever (AddressSanitizer's). */
+    /* The next process. It is forked before this one has threads: in a child of a process with
+     * threads a lock of malloc may stay held forever (AddressSanitizer's). */
     pid_t next;
     int next_gate, next_out;
 };
 
-/* gate: -1, or the child begins when a byte comes there, and ends when none does. */
+/* gate: -1, or the child begins when a byte arrives there, and ends if none does. */
 static pid_t echo_forked(struct node *node, int out, const char *nic, int gate)
 {
     char runtime_option[96];
@@ -264,7 +264,7 @@ static pid_t echo_forked(struct node *node, int out, const char *nic, int gate)
     return pid;
 }
 
-/* Of the nodes made from now on; 0: none. */
+/* For the nodes made from now on; 0: none. */
 static pid_t supervisor_pid;
 
 static void supervisor_named(const struct node *node, pid_t pid)
@@ -315,7 +315,7 @@ static void next_fork(struct node *node, const char *nic)
     node->next_out = out[0];
 }
 
-/* Starts the process that comes after the one that node_then has started. */
+/* Starts the next process of a node that node_then made. */
 static void next_start(struct node *node, char *line, size_t line_bytes)
 {
     ck_assert_int_eq(write(node->next_gate, "g", 1), 1);
@@ -325,7 +325,7 @@ static void next_start(struct node *node, char *line, size_t line_bytes)
     (void)close(node->next_out);
 }
 
-/* next: the nic of a process that comes later; NULL: none does. */
+/* next: the nic of a later process; NULL: none. */
 static struct node *node_then(const char *nic, const char *next)
 {
     char line[64];
@@ -391,7 +391,7 @@ static void tell(struct node *node, struct sl_msg msg)
     ck_assert_int_eq(sl_mailbox_send(node->client, ECHO_NAME, frame, length_bytes, false), SL_OK);
 }
 
-/* The next message for the client; false: none came in time. */
+/* Takes the next message for the client; false: none arrived in time. */
 static bool heard(struct node *node, struct sl_msg *msg, uint64_t budget_ns)
 {
     const char *from = NULL;

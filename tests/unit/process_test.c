@@ -405,14 +405,14 @@ static bool heard(struct node *node, struct sl_msg *msg, uint64_t budget_ns)
     return true;
 }
 
-/* Waits for a connection that came to stand after connect_count of them had: until the client has
- * heard that the old one is over, it sends into that. */
+/* Waits for a connection newer than the first connect_count: until the client has noticed that the
+ * old one has ended, it sends on that one. */
 static void connected_again(struct node *node, uint64_t connect_count)
 {
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), 5 * SECOND);
     while (sl_mailbox_connect_count(node->client) == connect_count) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), deadline_ns);
-        (void)mailbox_wait(node->client, SL_NS_PER_MS); /* hears of connections */
+        (void)mailbox_wait(node->client, SL_NS_PER_MS); /* processes connection events */
     }
     ck_assert_int_eq(mailbox_connect(node->client, ECHO_NAME, SECOND), SL_OK);
 }
@@ -539,7 +539,7 @@ START_TEST(an_actor_without_a_supervisor_says_nothing)
     }
 END_TEST
 
-/* A client's file that is opened while an actor has a lease on it says so. */
+/* If an actor holds a lease on a client's file, opening the file sends the actor a signal. */
 START_TEST(signal_of_a_lease_does_not_end_an_actor)
     {
         struct node *node = node_made("");
@@ -577,7 +577,7 @@ START_TEST(drain_lets_work_end_and_ping_tells_of_it)
 
         ck_assert_int_eq(kill(node->pid, SIGTERM), 0);
 
-        while (!reply.body.pong.draining) { /* the signal may come behind the first of them */
+        while (!reply.body.pong.draining) { /* the signal may arrive after the first of them */
             reply = asked(node, (struct sl_msg){.type = SL_MSG_PING});
             ck_assert_int_eq(reply.code, SL_OK);
         }
@@ -680,7 +680,7 @@ END_TEST
 START_TEST(tick_comes_when_it_was_wished_for)
     {
         struct node *node = node_made("");
-        uint64_t shortest_ns = UINT64_MAX; /* of several: who loses its core comes late */
+        uint64_t shortest_ns = UINT64_MAX; /* of several: a process may lose its core */
         for (uint32_t i = 0; i < 20 && shortest_ns >= 500 * SL_NS_PER_MS; i++) {
             uint64_t start_ns = sl_clock_monotonic_ns();
 
@@ -806,7 +806,7 @@ START_TEST(message_in_anothers_name_is_dropped)
         ck_assert(!heard(node, &reply, 100 * SL_NS_PER_MS));
 
         ck_assert_int_eq(asked(node, (struct sl_msg){.type = SL_MSG_FLUSH}).code,
-                         SL_OK); /* behind it */
+                         SL_OK); /* after it */
         ck_assert_uint_eq(metric_of(node, "messages_refused"), 1);
         node_freed(node);
     }
@@ -865,7 +865,7 @@ static struct sl_mailbox *registrar_opened(struct node *node)
     return registrar;
 }
 
-/* Waits for a HELLO and answers it. Gives how long it took. */
+/* Waits for a HELLO and answers it. Returns how long it took. */
 static uint64_t hello_answered(struct node *node, struct sl_mailbox *registrar, uint64_t boot)
 {
     const char *from = NULL;
@@ -892,7 +892,7 @@ static uint64_t hello_answered(struct node *node, struct sl_mailbox *registrar, 
     return took_ns;
 }
 
-/* What the actor was told, once it is told `boot`. */
+/* Returns the generation that the actor has, once it has reached `boot`. */
 static bool boot_reached(struct node *node, uint64_t boot)
 {
     for (uint32_t i = 0; i < 200; i++) {
@@ -926,7 +926,7 @@ START_TEST(restarted_registrar_hears_hello_at_once)
         struct node *node = node_made("");
         struct sl_mailbox *registrar = registrar_opened(node);
         (void)hello_answered(node, registrar, 100);
-        uint64_t shortest_ns = UINT64_MAX; /* of several: who loses its core comes late */
+        uint64_t shortest_ns = UINT64_MAX; /* of several: a process may lose its core */
         for (uint64_t boot = 200; boot < 205 && shortest_ns >= SECOND; boot++) {
             sl_mailbox_close(&registrar);
             registrar = registrar_opened(node);

@@ -1,5 +1,5 @@
-/* tests/unit/queue_test.c - the ring of frames: what is written is read, whole and in order; a full
- * ring, a hostile peer and a killed one cost an answer and nothing else. */
+/* tests/unit/queue_test.c - the ring of frames: frames are read as written, complete and in order;
+ * a full ring, a hostile peer and a killed one only cost an answer. */
 #include "ipc/msg/sl_queue.h"
 #include "runtime/base/sl_clock.h"
 
@@ -44,7 +44,7 @@ static void rig_free(struct rig *rig)
     (void)munmap(rig->shared, 4096 + rig->ring_bytes);
 }
 
-/* Every position begins the same after this: the ring has turned so many bytes. */
+/* Moves the ring to `position`, from which it behaves as when new. */
 static void rig_turn(struct rig *rig, uint64_t position)
 {
     atomic_store(&rig->shared->tail, position);
@@ -61,7 +61,7 @@ static uint64_t next_random(uint64_t *state)
     return *state;
 }
 
-/* Bytes that follow from the number of the frame alone. */
+/* Bytes that depend only on the number of the frame. */
 static void fill(unsigned char *bytes, size_t length, uint64_t number)
 {
     uint64_t state = number * UINT64_C(0x9e3779b97f4a7c15) + 1;
@@ -82,7 +82,7 @@ static sl_err put(struct rig *rig, const void *frame, size_t length)
     return sl_queue_write(&rig->writer, KIND, frame, length, &doorbell);
 }
 
-/* Takes the next frame and checks that it is number `number` of that length. */
+/* Takes the next frame and checks its number and length. */
 static void expect(struct rig *rig, uint64_t number, size_t length)
 {
     unsigned char want[RING];
@@ -228,7 +228,7 @@ static sl_err read_out(struct rig *rig)
     ck_abort_msg("more frames than a ring can hold");
 }
 
-/* A few frames in the ring, from a place where some wrap. */
+/* Puts a few frames into the ring, from a position where some wrap. */
 static void rig_load(struct rig *rig)
 {
     unsigned char frame[400];
@@ -262,7 +262,7 @@ START_TEST(hostile_tail_is_a_protocol_error)
             /* It stays one: nothing was taken. */
             ck_assert_int_eq(read_out(&rig), SL_ERR_PROTOCOL);
         }
-        /* A tail that goes back behind what was read. */
+        /* A tail that is set back before the reader's position. */
         rig_load(&rig);
         ck_assert_int_eq(read_out(&rig), SL_ERR_NOT_FOUND);
         atomic_store(&rig.shared->tail, rig.reader.head - 8);
@@ -325,7 +325,7 @@ START_TEST(frame_of_an_earlier_round_is_refused)
     }
 END_TEST
 
-/* A frame that claims all of these lengths with a right check: bounds alone decide. */
+/* A frame that claims each of these lengths with a valid check: only bounds protect the reader. */
 START_TEST(forged_lengths_stay_within_what_is_visible)
     {
         struct rig rig;
@@ -338,7 +338,7 @@ START_TEST(forged_lengths_stay_within_what_is_visible)
             rig_turn(&rig, RING - 16);
             ck_assert_int_eq(put(&rig, frame, claimed), SL_OK);
             uint64_t whole = rig.writer.tail;
-            /* What is visible ends before the frame does. */
+            /* The visible bytes end before the frame does. */
             for (uint64_t tail = RING - 16 + 8; tail < whole; tail += 8) {
                 atomic_store(&rig.shared->tail, tail);
                 rig.reader.head = rig.reader.tail_seen = RING - 16;
@@ -428,7 +428,7 @@ struct pair {
     int bell;
     uint64_t bells;  /* the writer's count */
     uint64_t sleeps; /* that the reader announced; a frame may come before it does */
-    uint64_t late;   /* frames that nobody announced */
+    uint64_t late;   /* frames without a doorbell */
 };
 
 static void *write_all(void *context)
@@ -458,8 +458,8 @@ static void *write_all(void *context)
     return NULL;
 }
 
-/* Sleeps as the protocol has it. A sleep that ends by its limit (which a lost wake-up would be)
- * with a frame there is counted. */
+/* Sleeps as the protocol requires. Counts a sleep that ends by its limit although a frame is there,
+ * which is a lost wake-up. */
 static void sleep_until_bell(struct pair *pair)
 {
     sl_queue_announce(&pair->rig.reader);
@@ -499,8 +499,8 @@ START_TEST(two_threads_pass_everything_in_order_and_no_wake_up_is_lost)
     }
 END_TEST
 
-/* A child writes frame after frame until it is killed, wherever that hits it. What is visible then
- * is whole and in order, and the reader ends at the last of it. */
+/* A child writes frames until it is killed at an arbitrary moment. The visible frames are then
+ * complete and in order, and the reader ends at the last one. */
 START_TEST(killed_writer_leaves_whole_frames_in_order)
     {
         uint64_t random = 1234567;

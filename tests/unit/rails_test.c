@@ -1,5 +1,5 @@
 /* tests/unit/rails_test.c - several addresses as one fabric, over tcp on the loopback: pieces are
- * dealt out, a link that breaks costs time alone, promises hold. The clock is the test's. */
+ * distributed, a broken link only costs time, guarantees hold. The test sets the clock. */
 #include "runtime/net/fabric/core/tables.h"
 #include "runtime/net/fabric/tcp/tcp.h"
 #include "tests/support/fabric_end.h"
@@ -64,7 +64,7 @@ static void open_both(void)
     PAIR_UNTIL(&a, &b, a.link == SL_FABRIC_UP && b.link == SL_FABRIC_UP);
 }
 
-/* Both have rails: all of them are up. */
+/* Opens both with rails; all of them are up. */
 static void open_all(uint32_t count)
 {
     open_both();
@@ -73,7 +73,7 @@ static void open_all(uint32_t count)
     }
 }
 
-/* As when a cable is pulled: the link of one rail of a is lost. */
+/* Like a pulled cable: the link of one of a's rails is lost. */
 static void rail_break(uint32_t index)
 {
     struct sl_error why = {0};
@@ -81,7 +81,7 @@ static void rail_break(uint32_t index)
     fabric_peer_fail(&rail_of(&a, index)->peers[0], &why);
 }
 
-/* Until the rail's pause is over and its link is there again. */
+/* Waits until the rail's pause is over and its link is up again. */
 static void rail_return(uint32_t index)
 {
     uint64_t lost = rail_of(&a, index)->stats.links_built;
@@ -96,7 +96,7 @@ static void rail_return(uint32_t index)
 #define PIECES 64u
 #define PIECE  (256 * SL_KIB)
 
-/* All of the memory in pieces, each with its digest. */
+/* Posts all of the memory in pieces, each with its digest. */
 static sl_err post_all(uint32_t key, uint64_t cookie)
 {
     static struct sl_fabric_piece pieces[PIECES];
@@ -171,7 +171,7 @@ START_TEST(small_transfers_alternate)
     }
 END_TEST
 
-/* One transfer of 8 pieces of 4096 bytes, each of four places, that want the rails. */
+/* Posts one transfer of 8 pieces of 4096 bytes, each of four ranges, with these preferred rails. */
 static void post_wanting(uint32_t key, const uint32_t rails[8], uint64_t cookie)
 {
     struct sl_fabric_piece pieces[8];
@@ -208,8 +208,8 @@ static void check_wanting(uint64_t cookie)
     memset(a.bytes, 0, 8 * 4096);
 }
 
-/* A piece goes by the rail that it wants, also of a transfer that would not be dealt out; by
- * another one while that is down; and a number that is none of a rail wants none. */
+/* A piece uses the rail that it asks for, even in a transfer that would not be distributed, and
+ * another one while that is down. A number that is no rail's expresses no preference. */
 START_TEST(a_piece_goes_by_the_rail_that_it_wants)
     {
         static const uint32_t mixed[8] = {1, 2, 2, 2, 1, 2, 2, 2},
@@ -280,7 +280,7 @@ START_TEST(nodes_with_unlike_numbers_of_rails_meet)
     }
 END_TEST
 
-/* The other's rail is there, but does not open: an address that is none of this machine. */
+/* The other's rail exists but does not open: its address is not one of this machine. */
 START_TEST(a_rail_that_does_not_open_is_left_out)
     {
         uint32_t key = 0;
@@ -299,7 +299,7 @@ START_TEST(a_rail_that_does_not_open_is_left_out)
     }
 END_TEST
 
-/* However many others there are: what a node says of itself has 191 bytes. */
+/* However many others there are: a node's status text has 191 bytes. */
 START_TEST(a_node_says_which_rail_does_not_open)
     {
         options_a.address = "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,192.0.2.77";
@@ -432,7 +432,7 @@ START_TEST(without_any_rail_a_transfer_fails)
         PAIR_UNTIL(&a, &b, a.done_count == 1);
 
         ck_assert_int_eq(a.dones[0].code, SL_ERR_PEER_DIED);
-        PAIR_UNTIL(&a, &b, a.downs == 1); /* now the peer is away */
+        PAIR_UNTIL(&a, &b, a.downs == 1); /* now the peer is unreachable */
         ck_assert_int_eq(post_all(key, 2), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 2);
         ck_assert_int_eq(a.dones[1].code, SL_ERR_UNREACHABLE);
@@ -441,14 +441,14 @@ START_TEST(without_any_rail_a_transfer_fails)
     }
 END_TEST
 
-/* A key that went with its link, as a verbs window does, is not shown to the next one. */
+/* A key that ended with its link, as a verbs window does, is not sent on the next one. */
 START_TEST(keys_that_die_with_their_link_are_not_used_again)
     {
         uint32_t key = 0;
         b.unread = true; /* so it takes a ticket */
         b.stride_bytes = PIECE;
         open_all(2);
-        b.fabric->keys_die = true; /* its keys say so */
+        b.fabric->keys_die = true; /* as its keys announce */
         pattern_fill(b.bytes, MEMORY, 8);
         pair_grant(&b, &a, 0, MEMORY, &key);
         rail_break(0);
@@ -467,8 +467,8 @@ START_TEST(keys_that_die_with_their_link_are_not_used_again)
     }
 END_TEST
 
-/* Transfers of all sizes while links break at random: each ends once, those that went well are
- * right, and at the end nothing is in use. */
+/* Transfers of all sizes while links break at random: each ends once, successful ones have the
+ * right bytes, and at the end nothing is in use. */
 START_TEST(links_that_break_at_random_cost_no_byte)
     {
         enum { ROUNDS = 40 };
@@ -537,7 +537,7 @@ START_TEST(cancelled_transfers_end_once)
 
         ck_assert_uint_eq(sl_fabric_cancel(a.fabric, 1), 1);
         ck_assert_uint_eq(sl_fabric_cancel(a.fabric, 1), 0);
-        rail_break(0); /* what was cancelled goes to no other rail */
+        rail_break(0); /* cancelled pieces use no other rail */
         PAIR_UNTIL(&a, &b, a.done_count == 2);
 
         ck_assert_int_eq(end_done_of(&a, 1)->code, SL_ERR_CANCELLED);
@@ -651,7 +651,7 @@ START_TEST(memory_goes_region_by_region_from_all_rails)
     }
 END_TEST
 
-/* Given up while both rails register it. */
+/* It is removed while both rails still register it. */
 START_TEST(memory_that_is_given_up_goes_from_all_rails)
     {
         struct sl_fabric_memory memory = {.length_bytes = 18 * 12288, .stride_bytes = 12288};
@@ -763,7 +763,7 @@ START_TEST(hostile_addresses_and_keys_are_refused)
                          SL_ERR_PROTOCOL);
         ck_assert_int_eq(sl_fabric_peer_address(b.fabric, b.peer, second, 17, &why),
                          SL_ERR_PROTOCOL);
-        pair_grant(&b, &a, 0, MEMORY, &key); /* it goes on */
+        pair_grant(&b, &a, 0, MEMORY, &key); /* it works on */
         ck_assert_int_eq(post_all(key, 1), SL_OK);
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         ck_assert_int_eq(a.dones[0].code, SL_OK);

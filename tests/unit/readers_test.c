@@ -1,7 +1,7 @@
-/* tests/unit/readers_test.c - sections of readers: what is let go is used by nobody.
+/* tests/unit/readers_test.c - read sections: memory is released only when no section can use it.
  *
- * Threads look at a page in sections while another one puts a new page in its place and unmaps the
- * old one: a page that went too early is a SIGSEGV, one that never goes fails the count. */
+ * Threads read a page in sections while another thread replaces it by a new page and unmaps the old
+ * one: unmapping it too early is a SIGSEGV, never unmapping it fails the count. */
 #include "client/lib/readers.h"
 
 #include <check.h>
@@ -105,7 +105,7 @@ START_TEST(a_page_is_let_go_when_no_section_uses_it)
     }
 END_TEST
 
-/* membarrier is refused, as a container may. */
+/* Makes membarrier fail, as a container may. */
 static void refuse_membarrier(void)
 {
     struct sock_filter filter[] = {
@@ -161,7 +161,7 @@ START_TEST(a_section_that_had_begun_is_waited_for)
         ck_assert_int_eq(pthread_create(&id, NULL, hold_and_exit, &leaves), 0);
         step_wait(1);
         uint64_t retired = sl_readers_retire();
-        struct sl_reader *later = sl_reader_enter(); /* begun behind it: not waited for */
+        struct sl_reader *later = sl_reader_enter(); /* begun later: not waited for */
         ck_assert(!sl_readers_passed(retired));
         step = 2;
         ck_assert_int_eq(pthread_join(id, NULL), 0);

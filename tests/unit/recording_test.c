@@ -1,4 +1,4 @@
-/* tests/unit/recording_test.c - recordings: what is written. python/recording_test reads it. */
+/* tests/unit/recording_test.c - writing recordings. python/recording_test reads them. */
 #include "runtime/base/sl_base.h"
 #include "tests/support/recording_reader.h"
 
@@ -28,7 +28,8 @@ static void header_write(struct written *out)
     out->length = sizeof(header);
 }
 
-/* Chains forwards and backwards, sizes that change and stay, and whatever else a seed draws. */
+/* Draws an event by seed: chains forwards and backwards, sizes that change or stay, and all other
+ * fields. */
 static struct sl_recording_event event_drawn(uint64_t *state, const struct sl_recording_event *last)
 {
     *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;

@@ -1,5 +1,5 @@
-/* tests/unit/records_test.c - handshakes by key, and records that are made here, beside libssl's
- * own SSL_read and SSL_write. */
+/* tests/unit/records_test.c - handshakes by key, and our own TLS records, against libssl's SSL_read
+ * and SSL_write. */
 #include "runtime/net/fabric/tcp/handshake.h"
 
 #include <check.h>
@@ -16,7 +16,7 @@ static struct sl_tls *tls;
 static struct sl_handshake *ours;
 static struct sl_records in;
 static struct sl_records out;
-static SSL_CTX *context; /* of libssl alone: the other side */
+static SSL_CTX *context; /* of libssl: the other side */
 static SSL *theirs;
 static const char *psk_hides; /* of the other side: another key; NULL: the right one */
 static unsigned char plain[STREAM], got[STREAM];
@@ -120,7 +120,7 @@ static void teardown(void)
     theirs = NULL;
 }
 
-/* Both sides say what they have to, `cut` bytes a time. Gives how it ended for us. */
+/* Exchanges the handshake's messages, `cut` bytes at a time. Returns our result. */
 static sl_err shake(bool answers, uint32_t cut, struct sl_error *why)
 {
     unsigned char bytes[4096];
@@ -156,7 +156,7 @@ static void shaken(bool answers, uint32_t cut)
     ck_assert_msg(sl_handshake_keys(ours, &in, &out, &why) == SL_OK, "%s", why.text);
 }
 
-/* Seals the parts and lets SSL_read take them. */
+/* Seals the parts and has SSL_read take them. */
 static void send_ours(struct iovec *parts, const uint8_t *heads, size_t count, unsigned char *to,
                       size_t length_bytes)
 {
@@ -177,7 +177,7 @@ static void send_ours(struct iovec *parts, const uint8_t *heads, size_t count, u
     ck_assert_uint_eq(came, length_bytes);
 }
 
-/* SSL_write says it, and it is opened to the runs, `cut` bytes of the stream a time. */
+/* SSL_write sends it, and it is opened into the runs, `cut` bytes of the stream at a time. */
 static void send_theirs(struct sl_runs to, uint32_t length_bytes, uint32_t cut,
                         struct sl_digest_stream *digest)
 {
@@ -275,7 +275,7 @@ START_TEST(keys_change_in_both_directions)
     }
 END_TEST
 
-/* A flipped bit anywhere in a record, a record twice, and one that was left out. */
+/* A flipped bit anywhere in a record, a duplicated record, and a missing one. */
 START_TEST(what_was_changed_is_not_opened)
     {
         unsigned char record[3000];

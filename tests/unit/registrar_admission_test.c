@@ -1,5 +1,5 @@
-/* tests/unit/registrar_admission_test.c - what goes to disk, what does not, and what always does.
- * The tierer is played by the test. */
+/* tests/unit/registrar_admission_test.c - which values are admitted to disk, which are not, and
+ * which always are. The test plays the tierer. */
 #include "ipc/shm/sl_leases.h"
 #include "tests/unit/registrar_support.h"
 
@@ -34,7 +34,7 @@ static bool on_disk(struct node *node, const char *key)
     return node_entry(node, key, &entry) && entry.disk.valid != 0;
 }
 
-/* Somebody asks for it; it is in memory. */
+/* Uses the value, which is in memory. */
 static void want(struct node *node, const char *key)
 {
     struct sl_text text = sl_text_of(key);
@@ -53,7 +53,7 @@ static sl_err flush(struct node *node)
     return fake_take_reply(&node->fake, "client.1", msg.seq, &reply) ? reply.code : SL_ERR_TIMEOUT;
 }
 
-/* Puts with terms, which must be granted. */
+/* Puts with options, which must be granted. */
 static void put_as(struct node *node, const char *key, struct reserve_ask ask, const char *bundle)
 {
     static struct grants grants;
@@ -66,7 +66,7 @@ static void put_as(struct node *node, const char *key, struct reserve_ask ask, c
     ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
 }
 
-/* A scan as of a tierer that says what the disk may be written. */
+/* Ends a scan of a tierer that reports how much the disk may be written. */
 static void told(struct node *node, uint64_t left, uint64_t debt)
 {
     struct sl_msg found = {.type = SL_MSG_DISK_FOUND}, reply;
@@ -76,7 +76,7 @@ static void told(struct node *node, uint64_t left, uint64_t debt)
     found.body.disk_found.budget_debt = debt;
     fake_give(&node->fake, "tierer.0", &found);
     ck_assert(fake_take_reply(&node->fake, "tierer.0", found.seq, &reply));
-    ck_assert_int_eq(reply.code, SL_ERR_BUSY); /* it has served: behind another fence */
+    ck_assert_int_eq(reply.code, SL_ERR_BUSY); /* it has served: only after another fence */
     tierer_fenced(node);
     found.seq = 0;
     fake_give(&node->fake, "tierer.0", &found);
@@ -111,7 +111,7 @@ START_TEST(what_is_wanted_a_second_time_is_written)
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 3);
         ck_assert(on_disk(node, "a") && on_disk(node, "m/b/0") && on_disk(node, "m/b/1"));
         ck_assert_uint_eq(node_metric(node, "written_later_count"), 3);
-        want(node, "a"); /* it is there: not again */
+        want(node, "a"); /* it is present: not again */
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 0);
         node_end(node);
     }
@@ -246,7 +246,7 @@ START_TEST(a_new_registrar_judges_anew)
 
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
         ck_assert(on_disk(node, "m/c/0"));
-        ck_assert_int_eq(flush(node), SL_OK); /* promises what the one before refused, too */
+        ck_assert_int_eq(flush(node), SL_OK); /* covers values refused before as well */
         ck_assert(on_disk(node, "a") && on_disk(node, "m/b/0"));
         node_end(node);
     }
@@ -318,7 +318,7 @@ START_TEST(what_is_left_decides)
     }
 END_TEST
 
-/* A block of one part, of the request of this name. */
+/* Puts a block of one part, in the request of this name. */
 static void block_put(struct node *node, uint64_t op_id, uint32_t block)
 {
     static struct grants grants;
@@ -338,7 +338,7 @@ static void block_put(struct node *node, uint64_t op_id, uint32_t block)
     node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
 }
 
-/* What is behind a hole in a chain is of no use. */
+/* Blocks after a gap in a chain are useless. */
 START_TEST(of_equals_all_blocks_of_a_request_are_written_or_none)
     {
         enum { REQUESTS = 12, BLOCKS = 5 };

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_ahead_test.c - extents that a client pins whenever it writes to them:
- * granted in advance, and what is committed in them; drafts. */
+/* tests/unit/registrar_ahead_test.c - extents granted in advance, which a client pins whenever it
+ * writes to them, and values committed in them; drafts. */
 #include "tests/unit/registrar_support.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ struct answer {
     struct sl_item_grant ahead[256];
 };
 
-/* A client with pins: without them nothing is granted ahead. */
+/* A client with pins: without them no extent is granted in advance. */
 static struct sl_pins *client_with_pins(struct node *node, const char *name, uint32_t pid)
 {
     char segment[64];
@@ -38,7 +38,7 @@ static struct sl_pins *client_with_pins(struct node *node, const char *name, uin
     return pins;
 }
 
-/* A client of another build: it hears so instead of pinning what nobody heeds. */
+/* A client of another build gets an error, instead of pins that the registrar would ignore. */
 START_TEST(pins_of_another_layout_are_refused_by_name)
     {
         struct node *node = node_start(NULL);
@@ -166,7 +166,7 @@ START_TEST(what_is_published_is_there_at_once)
         ck_assert(sl_digest_equal(entry.digest, digest_of_key("a")));
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
-        fake_pass(&node->fake, 3 * TTL); /* no deadline is left behind */
+        fake_pass(&node->fake, 3 * TTL); /* it has no deadline any more */
         ck_assert(node_sees(node, "a"));
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK);
         ck_assert_uint_eq(used(node), 0);
@@ -411,7 +411,7 @@ START_TEST(unused_grants_are_free_after_their_time)
     }
 END_TEST
 
-/* How a client that still writes when its grant is over comes to an end with it. */
+/* How a client that is still writing when its grant is over gives it up. */
 enum ending { ENDS_BY_PUBLISH, ENDS_BY_ABORT, ENDS_BY_UNPIN, ENDS_BY_DEATH, ENDINGS };
 
 START_TEST(pinned_grant_stays_until_its_writer_is_done)
@@ -528,10 +528,10 @@ static const struct {
     {{NULL}, 0, 600 * SL_NS_PER_S}, /* as Mooncake's */
     {{"put_release", "4s", NULL}, 0, 4 * SL_NS_PER_S},
     {{"put_release", "4s", "reservation_ttl", "1s", NULL}, 0, 4 * SL_NS_PER_S},
-    {{"put_release", "4s", NULL}, 9 * SL_NS_PER_S, 9 * SL_NS_PER_S}, /* as its client said */
+    {{"put_release", "4s", NULL}, 9 * SL_NS_PER_S, 9 * SL_NS_PER_S}, /* as its client asked */
 };
 
-/* Its process lives, and says nothing any more. */
+/* Its process lives, but sends nothing any more. */
 START_TEST(memory_of_a_draft_that_is_not_ended_is_free_after_its_time)
     {
         struct node *node = node_start(draft_times[_i].settings);
@@ -562,7 +562,7 @@ END_TEST
 
 enum { RESTART_NEVER, RESTART_IN_ITS_TIME, RESTART_AFTERWARDS, RESTARTS };
 
-/* Stopped in the middle of a write: it may go on at any time. */
+/* Stopped in the middle of a write, which may continue at any time. */
 START_TEST(draft_under_write_is_nobodys_until_the_writer_is_done)
     {
         struct node *node = node_start(NULL);
@@ -651,7 +651,7 @@ START_TEST(of_many_drafts_those_that_nobody_writes_are_free)
     }
 END_TEST
 
-/* A put writes without a pin, and without a segment of pins nobody can tell. */
+/* A put writes without a pin, and without a pin file the registrar cannot know. */
 START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
     {
         static struct grants got;
@@ -677,8 +677,8 @@ START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
     }
 END_TEST
 
-/* Records of other lengths, put in turn, leave every slab in part: many must go until one is free.
- */
+/* Records of other lengths, put in turn, leave every slab partly used: many must be removed until
+ * one is free. */
 START_TEST(a_grant_is_used_under_a_key_of_any_length_when_the_index_is_full)
     {
         static const char *const settings[] = {
@@ -703,8 +703,8 @@ END_TEST
 
 /* ---- restart ---- */
 
-/* All that is older is pinned: what was put a moment ago, whoever did, does not go for extents that
- * nobody needs yet. It does for one that somebody asks for. */
+/* All older values are pinned. A value that was put a moment ago, by any client, is not evicted for
+ * extents granted in advance, but it is for a request. */
 START_TEST(what_was_just_put_stays_when_room_ahead_is_made)
     {
         struct node *node = node_start(NULL);
@@ -748,7 +748,7 @@ START_TEST(grants_outlive_the_registrar)
         ck_assert_int_eq(publish_one(node, "client.1", "a", &used_one), SL_OK);
         ck_assert(node_sees(node, "a"));
         ck_assert_int_eq(node_commit(node, "client.1", "b", &unused), SL_ERR_INVALID);
-        fake_pass(&node->fake, TTL + SL_NS_PER_S); /* their time goes on */
+        fake_pass(&node->fake, TTL + SL_NS_PER_S); /* their deadlines continue */
         ck_assert_int_eq(publish_one(node, "client.1", "b", &unused), SL_ERR_STALE);
         ck_assert_uint_eq(used(node), SPACE);
         sl_pins_destroy(&pins);
@@ -796,7 +796,7 @@ START_TEST(grant_that_was_taken_back_while_pinned_is_known_after_a_restart)
     }
 END_TEST
 
-/* The registrar dies between the object's record and the end of the grant's. */
+/* The registrar dies between writing the object's record and ending the grant's. */
 START_TEST(extent_published_half_way_belongs_to_the_object)
     {
         struct node *node = node_start(NULL);

@@ -1,5 +1,6 @@
-/* tests/unit/registrar_contributions_test.c - what processes lend to the node: the table, who is
- * charged, what becomes of it when one ends, restarts, and that the sums are exact. */
+/* tests/unit/registrar_contributions_test.c - memory that processes contribute to the node: the
+ * table, which contribution is charged, what happens when one ends, restarts, and that the sums are
+ * exact. */
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/registrar.h"
 #include "tests/unit/registrar_support.h"
@@ -367,8 +368,8 @@ START_TEST(what_fits_nowhere_is_refused_at_once)
     }
 END_TEST
 
-/* Three values of more than half a contribution: together they are less than both, but there is no
- * way to have them side by side. It is said at once, and nothing leaves for it. */
+/* Three values of more than half a contribution each: together they are smaller than both
+ * contributions, but they do not fit. The refusal is immediate, and no value is evicted for it. */
 START_TEST(a_batch_that_no_contributions_can_have_is_refused_at_once)
     {
         struct node *node = node_with_two(settings);
@@ -610,7 +611,7 @@ START_TEST(what_is_on_disk_stays_there)
         ck_assert(at.disk.valid != 0 && at.extent.generation == 0);
         settle(node);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
-        /* and comes back into another */
+        /* and is read into another one */
         struct sl_text key = sl_text_of("a0");
         struct sl_msg msg = {.type = SL_MSG_BRING}, reply;
         msg.body.bring.keys = (struct sl_texts){&key, 1};
@@ -722,7 +723,7 @@ START_TEST(above_the_watermark_the_oldest_leave)
             node_put(node, "client.1", key, HALF);
         }
         settle(node);
-        ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * SL_MIB); /* at it: nothing goes */
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * SL_MIB); /* no eviction yet */
 
         node_put(node, "client.1", "one", HALF);
         settle(node);
@@ -843,8 +844,7 @@ START_TEST(values_of_a_time_without_contributions_have_no_room)
     }
 END_TEST
 
-/* A record that moves while the records are walked may be passed by: its value can be seen still.
- */
+/* A walk over the records may miss one that moves: its value is then still visible. */
 START_TEST(what_moves_during_the_walk_is_waited_for)
     {
         static const char *const large[] = {
@@ -894,7 +894,7 @@ START_TEST(what_moves_during_the_walk_is_waited_for)
     }
 END_TEST
 
-/* ---- memory that is not there, and an index that is full ---- */
+/* ---- missing memory, and a full index ---- */
 
 START_TEST(a_ceiling_of_nothing_is_not_lowered_for_ever)
     {
@@ -956,7 +956,7 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
     }
 END_TEST
 
-/* The room for the note that it ends is made by evicting the last value that it pays for. */
+/* The space for the record of its end is made by evicting the last value that is charged to it. */
 START_TEST(a_full_index_leaves_no_note_of_what_is_over)
     {
         struct node *node = node_with_two(settings);
@@ -989,7 +989,7 @@ START_TEST(a_full_index_leaves_no_note_of_what_is_over)
     }
 END_TEST
 
-/* All of memory is contributed by another by then. */
+/* By then another one contributes all of memory. */
 START_TEST(a_successor_knows_an_ended_one_beside_a_full_node)
     {
         struct node *node = node_start(disk_settings);
@@ -1013,7 +1013,7 @@ START_TEST(a_successor_knows_an_ended_one_beside_a_full_node)
     }
 END_TEST
 
-/* What cannot have been written by a registrar: more than there is. */
+/* A record that no registrar can have written: it exceeds the memory. */
 START_TEST(a_damaged_note_is_no_contribution)
     {
         struct node *node = node_with_two(settings);

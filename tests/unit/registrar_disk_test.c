@@ -1,5 +1,5 @@
-/* tests/unit/registrar_disk_test.c - write-behind, disk alone, promotion, scans, reclaim,
- * tombstones. The tierer is played by the test. */
+/* tests/unit/registrar_disk_test.c - write-behind, values only on disk, promotion, scans, reclaim,
+ * tombstones. The test plays the tierer. */
 #include "actors/registrar/records/units.h"
 #include "tests/unit/registrar_support.h"
 
@@ -30,7 +30,7 @@ static bool in_memory(struct node *node, const char *key)
     return node_entry(node, key, &entry) && entry.extent.generation != 0;
 }
 
-/* Puts four objects of a MiB, all durable: memory is full of what may leave it. */
+/* Puts four objects of a MiB, all durable: memory is full of values that may be evicted. */
 static void fill_durable(struct node *node)
 {
     char key[8];
@@ -64,7 +64,7 @@ static sl_err promote_answer(struct node *node, const char *sender, uint64_t seq
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.bring_reply.codes.at[index];
 }
 
-/* ---- write-behind ---- */
+/* ---- write-back to disk ---- */
 
 START_TEST(what_is_committed_goes_to_disk_and_stays_in_memory)
     {
@@ -123,8 +123,8 @@ bool __wrap_sl_index_ref_live(const struct sl_index *index, sl_ref ref)
     return __real_sl_index_ref_live(index, ref);
 }
 
-/* Of 262,144 values that wait, all were looked at when their table grew, or when they were removed.
- */
+/* Regression: with 262,144 values waiting, all were visited when their table grew, or when they
+ * were removed. */
 START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     {
         static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", "disk",
@@ -163,8 +163,8 @@ START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     }
 END_TEST
 
-/* Values come and go between memory and a segment: its list was looked through all at once, with a
- * sort. */
+/* Regression: as values moved between memory and a log file, the file's whole list was searched at
+ * once, with a sort. */
 START_TEST(no_turn_looks_at_all_values_of_a_segment)
     {
         static const char *const settings[] = {"index_memory", "16MiB", "disk", "1GiB", NULL};
@@ -258,8 +258,8 @@ START_TEST(reserve_waits_for_write_behind)
     }
 END_TEST
 
-/* Who takes no for an answer (`at_once`) waits as well, as long as room is on its way to him: it is
- * when some value is still to be written. */
+/* A request that accepts a refusal (`at_once`) waits as well while space is about to become free,
+ * that is, while some value is still to be written. */
 START_TEST(reserve_without_waiting_waits_for_write_behind)
     {
         struct node *node = node_disk();
@@ -277,7 +277,7 @@ START_TEST(reserve_without_waiting_waits_for_write_behind)
             ck_assert(node_reserved(node, &ask, &grants));
             ck_assert_uint_eq(grants.at[0].code, SL_OK);
             ck_assert(node_sees(node, "k0") && on_disk(node, "k0"));
-        } else { /* the disk is too slow: it hears so before its deadline */
+        } else { /* the disk is too slow: refused before its deadline */
             fake_pass(&node->fake, 900 * SL_NS_PER_MS);
             ck_assert(!node_reserved(node, &ask, &grants));
             fake_pass(&node->fake, 60 * SL_NS_PER_MS);
@@ -289,7 +289,7 @@ START_TEST(reserve_without_waiting_waits_for_write_behind)
     }
 END_TEST
 
-/* All is on disk, and what is in memory stays there: no room comes. */
+/* All values are on disk, and those in memory stay there: no space becomes free. */
 START_TEST(reserve_without_waiting_is_refused_when_nothing_is_to_be_written)
     {
         struct node *node = node_disk();
@@ -315,7 +315,8 @@ START_TEST(reserve_without_waiting_is_refused_when_nothing_is_to_be_written)
     }
 END_TEST
 
-/* What was to be written was removed: no room comes from it, which is found out in some turns. */
+/* The values to be written were removed, so no space comes from them, which takes some turns to
+ * find out. */
 START_TEST(reserve_without_waiting_is_refused_when_what_was_to_be_written_is_removed)
     {
         struct node *node = node_disk();
@@ -614,7 +615,7 @@ START_TEST(flush_ends_at_its_deadline)
     }
 END_TEST
 
-/* No disk was there for long, or its tierer has just died: neither is waited for. */
+/* No disk was present for long, or its tierer has just died: neither is waited for. */
 START_TEST(flush_passes_by_what_was_removed_while_no_disk_took_writes)
     {
         struct node *node = node_disk();
@@ -642,7 +643,7 @@ END_TEST
 
 /* ---- promotion ---- */
 
-/* k0 is on disk alone. */
+/* k0 is only on disk. */
 static struct node *node_with_k0_on_disk(void)
 {
     struct node *node = node_disk();
@@ -687,7 +688,7 @@ START_TEST(promote_brings_an_object_back)
 END_TEST
 
 static const struct {
-    uint64_t for_ns; /* until its session comes back; 0: a client wants it now */
+    uint64_t for_ns; /* until its session returns; 0: a client wants it now */
     uint32_t use_count;
 } returns[] = {{0, 2}, {60 * SL_NS_PER_S, 1}};
 
@@ -773,7 +774,7 @@ START_TEST(a_disk_that_cannot_read_now_loses_nothing)
     }
 END_TEST
 
-/* Why the key is not here, as EXPLAIN says. */
+/* The reason why the key is missing, from EXPLAIN. */
 static const char *reason_of(struct node *node, const char *key)
 {
     static char text[256];
@@ -808,7 +809,7 @@ START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
     }
 END_TEST
 
-/* As a swapper tells it that has read the value; spoilt: something in that differs. */
+/* Reports damage as a swapper that has read the value; spoilt: something in the report differs. */
 static sl_err damaged_tell(struct node *node, const char *key, uint64_t spoilt)
 {
     struct sl_entry entry;
@@ -832,7 +833,8 @@ START_TEST(a_block_that_is_damaged_in_memory_is_a_miss_and_can_be_stored)
         node_client(node, "client.1", 11);
         node_put_block(node, "client.1", "m/b", 2, 5000, 0);
 
-        ck_assert_int_eq(damaged_tell(node, "m/b/1", 1), SL_ERR_NOT_FOUND); /* written anew since */
+        ck_assert_int_eq(damaged_tell(node, "m/b/1", 1),
+                         SL_ERR_NOT_FOUND); /* of an earlier value */
         ck_assert_int_eq(damaged_tell(node, "m/b/1", 2), SL_ERR_NOT_FOUND);
         ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
         ck_assert_int_eq(damaged_tell(node, "m/b/1", 0), SL_OK);
@@ -894,7 +896,7 @@ START_TEST(extents_of_a_dead_tierer_stay_out_for_io_grace)
     }
 END_TEST
 
-/* Whoever has the lock of the disk knows that the requests of its predecessor have ended. */
+/* A tierer that holds the disk's lock knows that its predecessor's requests have ended. */
 START_TEST(successor_of_a_tierer_frees_its_extents)
     {
         struct node *node = node_with_k0_on_disk();
@@ -951,14 +953,14 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
         tierer_arrive(node, TIERER_PID + 1);
         seq = promote_ask(node, "client.1", k0, 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
-        tierer_found(node, &found, 1, true, true, NULL); /* it tells which disk it has */
+        tierer_found(node, &found, 1, true, true, NULL); /* it reports its disk */
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
         node_end(node);
     }
 END_TEST
 
-/* A read that found no room within 100 ms was told that there is none, though each write makes
+/* Regression: a read that found no space within 100 ms was refused, although each write frees
  * some. */
 START_TEST(promote_waits_for_the_room_that_write_behind_makes)
     {
@@ -1095,7 +1097,7 @@ START_TEST(a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other)
     }
 END_TEST
 
-/* It would go in front of every batch again, and halve it. */
+/* Otherwise it would be at the front of every batch again, and halve it. */
 START_TEST(a_value_that_is_refused_beside_others_is_not_offered_again)
     {
         static const char *const settings[] = {"disk", "1GiB", NULL};
@@ -1186,7 +1188,7 @@ START_TEST(found_objects_are_served_from_disk)
 
         tierer_found(node, found, 3, true, false, codes);
         ck_assert(node_sees(node, "a"));
-        ck_assert(!node_sees(node, "m/b/0")); /* not before all of it is there */
+        ck_assert(!node_sees(node, "m/b/0")); /* not before all of it is present */
         tierer_found(node, &found[3], 1, false, true, codes);
 
         ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
@@ -1199,8 +1201,8 @@ START_TEST(found_objects_are_served_from_disk)
     }
 END_TEST
 
-/* A disk that is gone may leave half of each block: dropping tens of thousands must not hold all
- * up. */
+/* A lost disk may leave half of each block: dropping tens of thousands must not delay everything
+ * else. */
 START_TEST(half_found_blocks_are_dropped_in_slices)
     {
         static char keys[64][16], groups[64][16];
@@ -1239,7 +1241,7 @@ START_TEST(rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all)
         struct sl_msg msg = {.type = SL_MSG_DISK_FOUND}, reply;
         tierer_arrive(node, TIERER_PID);
         tierer_fenced(node);
-        msg.body.disk_found.last = true; /* its beginning was told to a registrar before us */
+        msg.body.disk_found.last = true; /* its first part was for an earlier registrar */
 
         fake_give(&node->fake, "tierer.0", &msg);
 
@@ -1264,7 +1266,7 @@ static uint64_t boot_generation(struct node *node)
     return reply.body.hello_reply.boot_generation;
 }
 
-/* The whole of a scan that finds a value of key "a". */
+/* A complete scan that finds a value of key "a". */
 static struct sl_msg found_whole(struct sl_item_found *item, uint64_t for_generation)
 {
     struct sl_digest digest = digest_of_key("a");
@@ -1283,8 +1285,8 @@ static struct sl_msg found_whole(struct sl_item_found *item, uint64_t for_genera
     return msg;
 }
 
-/* The answer to the scan was lost, and the registrar died. What the tierer sends again was said
- * before the removal. */
+/* The answer to the scan was lost, and the registrar died. The report that the tierer sends again
+ * is older than the removal. */
 START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan)
     {
         struct sl_item_found item;
@@ -1321,7 +1323,7 @@ START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_
     }
 END_TEST
 
-/* It was made before a write that came just before the fence, and heard after the fence is
+/* The scan was made before a write just ahead of the fence, and arrives after the fence was
  * answered. */
 START_TEST(scan_that_was_made_before_the_fence_begins_again)
     {
@@ -1357,7 +1359,7 @@ static sl_err told(struct node *node, struct sl_msg *msg)
     return reply.code;
 }
 
-/* A disk whose scan found "a", made behind the fence. */
+/* A disk whose scan, made after the fence, found "a". */
 static struct node *node_that_found_a(struct sl_item_found *item, struct sl_msg *found)
 {
     struct node *node = node_start(disk_settings);
@@ -1373,7 +1375,7 @@ static struct node *node_that_found_a(struct sl_item_found *item, struct sl_msg 
     return node;
 }
 
-/* The tierer tells again, having heard the next fence, what is still there: nothing. */
+/* After the next fence, the tierer reports a new scan, which finds nothing. */
 static void nothing_is_found(struct node *node, struct sl_msg *found)
 {
     struct sl_msg fence, ok = {.code = SL_OK};
@@ -1387,7 +1389,7 @@ static void nothing_is_found(struct node *node, struct sl_msg *found)
     ck_assert(!on_disk(node, "a"));
 }
 
-/* The answer to the scan was lost, so it began again. That was lost, too, and is sent again when
+/* The answer to the scan was lost, so it began again. That was lost as well, and is sent again when
  * the tombstone is durable. */
 START_TEST(what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_heard)
     {
@@ -1407,8 +1409,8 @@ START_TEST(what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_hear
     }
 END_TEST
 
-/* The fence would be acknowledged before the tombstone, and a scan between the two finds the value.
- */
+/* Otherwise the fence would be acknowledged before the tombstone, and a scan between the two would
+ * find the value. */
 START_TEST(a_scan_that_begins_again_waits_for_tombstones_on_their_way)
     {
         struct sl_item_found item;
@@ -1431,7 +1433,7 @@ START_TEST(a_scan_that_begins_again_waits_for_tombstones_on_their_way)
     }
 END_TEST
 
-/* The rest of a scan came twice, the second time in the middle of the next scan. */
+/* The rest of a scan arrived twice, the second time in the middle of the next scan. */
 START_TEST(the_rest_of_an_earlier_scan_tells_nothing)
     {
         struct sl_item_found item;
@@ -1525,7 +1527,7 @@ START_TEST(found_values_with_another_digest_are_unwanted)
         tierer_found(node, found, 2, true, true, codes);
 
         ck_assert_int_eq(codes[0], SL_ERR_NOT_FOUND);
-        ck_assert_int_eq(codes[1], SL_ERR_BUSY); /* somebody is writing it anew */
+        ck_assert_int_eq(codes[1], SL_ERR_BUSY); /* a client is writing it again */
         ck_assert_int_eq(node_commit(node, "client.1", "w", &writing), SL_OK);
         tierer_found(node, &found[1], 1, true, true, codes);
         ck_assert_int_eq(codes[0], SL_OK); /* the same bytes: they are on disk already */
@@ -1533,8 +1535,8 @@ START_TEST(found_values_with_another_digest_are_unwanted)
     }
 END_TEST
 
-/* The walk that makes the marks of a scan alike passed by what is not visible, so the scan after it
- * took it for found. */
+/* Regression: the walk that resets the marks of a scan skipped invisible records, so the next scan
+ * took them for found. */
 START_TEST(half_of_a_block_that_later_scans_do_not_find_is_forgotten)
     {
         static const struct found halves[] = {
@@ -1559,8 +1561,8 @@ START_TEST(half_of_a_block_that_later_scans_do_not_find_is_forgotten)
     }
 END_TEST
 
-/* Its removal leaves a tombstone, or it came back with the next scan; for a removal of all the disk
- * tells it again. */
+/* Its removal leaves a tombstone; otherwise it would return with the next scan. For a removal of
+ * everything the disk is scanned again. */
 START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
     {
         static const char *const settings[] = {"memory",       "64MiB", "memory_chunk", "64MiB",
@@ -1569,7 +1571,7 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
         static const char *const two[] = {
             "memory", "64MiB",     "memory_chunk", "64MiB", "index_memory", "1MiB", "disk",
             "1GiB",   "disk_path", "/one,/two",    NULL};
-        const sl_err done = _i == 0 ? SL_OK : SL_ERR_DISK_AWAY; /* another one never comes */
+        const sl_err done = _i == 0 ? SL_OK : SL_ERR_DISK_AWAY; /* the other disk never appears */
         const struct found found[] = {
             {.key = "old", .length = 100, .segment = 7, .offset = 4096},
             {.key = "older", .length = 100, .segment = 7, .offset = 8192}};
@@ -1613,7 +1615,7 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
             fake_pass(&node->fake, SL_NS_PER_MS);
         }
         ck_assert(!fake_take_reply(&node->fake, "client.1", all.seq, &reply));
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)); /* it tells again */
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)); /* it scans again */
         fake_answer(&node->fake, "tierer.0", &fence, &ok);
         fake_pass(&node->fake, SL_NS_PER_S);
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
@@ -1628,10 +1630,11 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
     }
 END_TEST
 
-/* The disk serves, but for writes: what is not written yet was dropped after five seconds. */
+/* The disk serves everything but writes. Regression: unwritten values were dropped after five
+ * seconds. */
 START_TEST(a_scan_that_takes_long_costs_no_value_that_is_not_on_disk)
     {
-        bool tells = _i == 0; /* or its tierer stands still */
+        bool tells = _i == 0; /* otherwise its tierer hangs */
         struct node *node = node_disk();
         struct want want = {.key = "x", .length = BIG};
         struct reserve_ask ask = {.sender = "client.1",
@@ -1690,7 +1693,7 @@ START_TEST(places_that_a_scan_does_not_find_are_forgotten)
         struct node *node = node_disk();
         fill_durable(node);
         struct sl_item_grant grant = node_grant(node, "client.1", "x", BIG);
-        ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK); /* k0 is on disk alone */
+        ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK); /* k0 is only on disk */
         fake_die(&node->fake, proc_of(TIERER_PID));
         struct sl_entry k1;
         ck_assert(node_entry(node, "k1", &k1));
@@ -1710,8 +1713,8 @@ START_TEST(places_that_a_scan_does_not_find_are_forgotten)
     }
 END_TEST
 
-/* By the same process in its middle, by another one there, and while what was not found is swept;
- * also what the scan before it found. */
+/* Restarted in its middle by the same process, or by another one, and while unfound values are
+ * swept; also values found by the scan before it. */
 START_TEST(a_scan_that_begins_anew_forgets_what_it_does_not_find)
     {
         struct node *node = node_disk();
@@ -1771,7 +1774,7 @@ START_TEST(what_was_wanted_is_written_anew_when_its_segment_goes)
     {
         struct node *node = node_with_k0_on_disk();
         uint64_t seq =
-            promote_ask(node, "client.1", wanted_k1, 1); /* somebody is about to read it */
+            promote_ask(node, "client.1", wanted_k1, 1); /* a client is about to read it */
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_EXISTS);
 
         reclaim(node, 1);
@@ -1779,7 +1782,7 @@ START_TEST(what_was_wanted_is_written_anew_when_its_segment_goes)
         ck_assert(in_memory(node, "k1") && !on_disk(node, "k1"));
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
         ck_assert(in_memory(node, "k1") && on_disk(node, "k1"));
-        reclaim(node, 2); /* nobody wanted it since: it had its time */
+        reclaim(node, 2); /* it was not used since: it is dropped */
         ck_assert_uint_eq(tierer_write(node, 3, SL_OK), 0);
         node_end(node);
     }
@@ -1882,8 +1885,8 @@ START_TEST(remove_of_what_is_being_written_waits_for_the_write)
     }
 END_TEST
 
-/* Its tombstone was sent at once, and what the write brought behind it was there after a power cut.
- */
+/* Regression: its tombstone was sent at once, so after a power cut the value was present through
+ * the later write. */
 START_TEST(a_second_removal_of_what_is_being_written_waits_for_the_write)
     {
         struct node *node = node_disk();
@@ -1909,8 +1912,8 @@ START_TEST(a_second_removal_of_what_is_being_written_waits_for_the_write)
     }
 END_TEST
 
-/* The tierer writes the same bytes under the same key once: the new value would get the place that
- * the tombstone of the removed one is for. */
+/* The tierer writes the same bytes under the same key once. Otherwise the new value would get the
+ * place that the removed value's tombstone covers. */
 START_TEST(what_is_put_again_is_written_behind_the_tombstone)
     {
         struct node *node = node_disk();
@@ -1974,8 +1977,8 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
     }
 END_TEST
 
-/* The file system has no room for a tombstone: whoever asks is told at once, and it is tried again.
- */
+/* The file system has no space for a tombstone: the request fails at once, and the tombstone is
+ * tried again. */
 START_TEST(a_removal_does_not_wait_for_a_full_disk)
     {
         struct node *node = node_disk();
@@ -2006,9 +2009,8 @@ START_TEST(a_removal_does_not_wait_for_a_full_disk)
     }
 END_TEST
 
-/* The write of it had no answer, the record has no place: and yet it is on disk. */
-/* Everything that was sent to the disk and has no answer; the tierer's next life found all of it.
- */
+/* Everything that was sent to the disk without an answer; the tierer's next life found all of
+ * it. */
 #define IN_FLIGHT (16u * 64u)
 #define KEY_BYTES 900u /* a note of a long key takes room */
 static void find_all(struct node *node, char names[][KEY_BYTES])
@@ -2079,8 +2081,9 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
     }
 END_TEST
 
-/* The disk is away that may have the key. It said "a disk is unavailable, and is updated": only as
- * long as the registrar lived. What may go is looked for once, not for each key. */
+/* The disk that may have the key is missing. Regression: the answer "a disk is unavailable, and is
+ * updated" held only as long as the registrar lived. Records that may be removed are searched once,
+ * not for each key. */
 START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
     {
         static const char *const settings[] = {

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_disks_test.c - several disks: what goes where, what one of them costs when
- * it fails, and that a disk is known by its name. The tierers are played by the test. */
+/* tests/unit/registrar_disks_test.c - several disks: which values each gets, what the failure of
+ * one costs, and that a disk is identified by its name. The test plays the tierers. */
 #include "tests/unit/registrar_support.h"
 
 #define BIG  SL_MIB
@@ -16,7 +16,7 @@ static void disk_come(struct node *node, uint32_t number, const char *store, uin
     tierer_ready(node);
 }
 
-/* A node with the disks A and B behind its two paths, and client.1. */
+/* A node with the disks A and B on its two paths, and client.1. */
 static struct node *node_disks(void)
 {
     struct node *node = node_start(settings);
@@ -42,7 +42,7 @@ static void put_many(struct node *node)
     }
 }
 
-/* What the tierer is asked to write, all durable. */
+/* Answers the tierer's write requests; all values are durable. */
 static uint32_t write_to(struct node *node, uint32_t number)
 {
     tierer_play(number, stores[number]);
@@ -70,7 +70,7 @@ static int slot_of(struct node *node, const char *key)
     return entry.disk.disk;
 }
 
-/* What its disk tells of a value of put_durable. */
+/* The report of its disk about a value of put_durable. */
 static struct found found_of(struct node *node, const char *key)
 {
     struct sl_entry entry;
@@ -115,7 +115,7 @@ static uint32_t count_in_memory(struct node *node)
     return count;
 }
 
-/* Memory is wanted by others until nothing of the many is left there. */
+/* Other values fill memory until none of the many is left there. */
 static void evict_all(struct node *node)
 {
     struct sl_item_grant taken[64];
@@ -150,14 +150,14 @@ static sl_err promoted(struct node *node, uint64_t seq)
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.bring_reply.codes.at[0];
 }
 
-/* The tierer of this number reads what it is asked for; gives how many values. */
+/* The tierer of this number reads what is requested; returns the number of values. */
 static uint32_t read_from(struct node *node, uint32_t number)
 {
     tierer_play(number, stores[number]);
     return tierer_read(node, SL_OK);
 }
 
-/* REMOVE; the answer comes later. */
+/* Sends REMOVE; the answer arrives later. */
 static uint64_t remove_ask(struct node *node, const char *key)
 {
     struct sl_text text = sl_text_of(key);
@@ -176,7 +176,7 @@ static sl_err removed(struct node *node, uint64_t seq)
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
 }
 
-/* The end of another disk's scan drops what is half found: not while the other half may be found
+/* The end of another disk's scan drops half-found blocks, but not while the other half may be found
  * next. */
 START_TEST(half_of_a_block_waits_for_the_end_of_its_own_scan)
     {
@@ -201,9 +201,10 @@ START_TEST(half_of_a_block_waits_for_the_end_of_its_own_scan)
     }
 END_TEST
 
-/* ---- what goes where ---- */
+/* ---- distribution over disks ---- */
 
-/* It had a tombstone after five seconds, and the block was lost when the other disk came. */
+/* Regression: it got a tombstone after five seconds, and the block was lost when the other disk
+ * appeared. */
 START_TEST(half_of_a_block_waits_for_a_disk_that_comes_late)
     {
         static const struct found found[] = {
@@ -230,7 +231,7 @@ END_TEST
 
 static const struct found half = {"m/c/0", "m/c", 0, 2, 100, 1, 4096, NULL};
 
-/* The other disk never comes. Its slot was taken for ever, and nothing said so. */
+/* The other disk never appears. Regression: its slot stayed in use forever, without a report. */
 START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
     {
         struct node *node = node_start(settings);
@@ -240,7 +241,7 @@ START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
         fake_pass(&node->fake, 3500 * SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "half_block_count"), 1);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
-        if (_i == 1) { /* it goes as well, and will tell again */
+        if (_i == 1) { /* it disappears as well, and will scan again */
             fake_die(&node->fake, proc_of(TIERER_PID));
         }
 
@@ -254,7 +255,8 @@ START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
     }
 END_TEST
 
-/* Its tombstone is there already, of the half that went: the next registrar did not know of it. */
+/* The tombstone for the dropped half exists already. Regression: the next registrar did not know
+ * it. */
 START_TEST(a_removal_from_a_disk_that_is_away_outlives_the_registrar)
     {
         struct node *node = node_start(settings);
@@ -279,8 +281,8 @@ START_TEST(a_removal_from_a_disk_that_is_away_outlives_the_registrar)
     }
 END_TEST
 
-/* A put over another half while the disk is away leaves word that it may hold more: that is no
- * reason to wait no longer. */
+/* A put over another half while the disk is missing records that the disk may hold more. That does
+ * not end the wait. */
 START_TEST(half_of_a_block_waits_for_a_disk_that_comes_again)
     {
         static const struct found found[] = {
@@ -308,7 +310,8 @@ START_TEST(half_of_a_block_waits_for_a_disk_that_comes_again)
     }
 END_TEST
 
-/* As an object, and as a part of another block. It was busy as long as the half waited. */
+/* As an object, and as a part of another block. Regression: the key was busy as long as the half
+ * waited. */
 START_TEST(a_put_under_the_key_of_half_of_a_block_takes_its_place)
     {
         static struct grants grants;
@@ -508,8 +511,8 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
     }
 END_TEST
 
-/* Of another copy nothing was known. While the key has a tombstone nothing is written there, so it
- * is meant as well. */
+/* Another copy was unknown. No value is written under a key with a tombstone, so the tombstone
+ * covers that copy as well. */
 START_TEST(removal_is_of_whatever_the_disk_has_under_the_key)
     {
         struct node *node = node_disks();
@@ -536,7 +539,7 @@ START_TEST(removal_is_of_whatever_the_disk_has_under_the_key)
     }
 END_TEST
 
-/* Nobody waits for a disk that nobody serves; its tombstone waits for it all the same. */
+/* The answer does not wait for a disk without a tierer, but the tombstone does. */
 START_TEST(removal_is_answered_at_once_when_its_disk_has_been_away_for_long)
     {
         struct node *node = node_disks();
@@ -676,7 +679,7 @@ START_TEST(second_copy_is_known_and_goes_with_the_first)
     }
 END_TEST
 
-/* What the scan told before the removal it does not tell again. */
+/* The scan does not report a value again that it reported before the removal. */
 START_TEST(copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on)
     {
         struct node *node = node_start(settings);
@@ -716,7 +719,7 @@ START_TEST(copy_found_while_another_is_written_is_removed_too)
         tierer_play(tells, stores[tells]);
         tierer_arrive(node, TIERER_PID + 7);
         tierer_found(node, &found, 1, true, true, &code);
-        fake_pass(&node->fake, 200 * SL_NS_PER_MS); /* the request that was looked at comes again */
+        fake_pass(&node->fake, 200 * SL_NS_PER_MS); /* the request is sent again */
         ck_assert_uint_eq(write_to(node, writes), 1);
 
         uint64_t seq = remove_ask(node, "twice");
@@ -731,7 +734,7 @@ START_TEST(copy_found_while_another_is_written_is_removed_too)
     }
 END_TEST
 
-/* The scan tells of older bytes of the key first, and of what the write brought behind that. */
+/* The scan reports older bytes of the key first, and then those of the write. */
 START_TEST(value_that_was_removed_while_it_was_written_is_in_no_scan)
     {
         struct node *node = node_disks();
@@ -765,13 +768,13 @@ START_TEST(value_that_was_removed_while_it_was_written_is_in_no_scan)
     }
 END_TEST
 
-/* ---- blocks by their keys: a disk knows the keys of parts alone ---- */
+/* ---- blocks by their keys: a disk only knows the keys of parts ---- */
 
 static const struct found block[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, NULL},
                                      {"m/b/1", "m/b", 1, 2, 100, 9, 8192, NULL}};
 
 enum when { BEFORE_THE_DISK, BEFORE_THE_SCAN, WITHIN_THE_SCAN, BETWEEN_ITS_PARTS, WHENS };
-/* What happens then, before it is over. */
+/* The event during the scan. */
 enum what { NOTHING, TIERER_DIES, REGISTRAR_DIES, WHATS };
 
 START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
@@ -817,7 +820,7 @@ START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
 
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
         ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
-        /* one for each part, and that of the block where the scan may have told of it before */
+        /* one for each part, and the block's if the scan may have reported it before */
         ck_assert_uint_eq(tierer_forget(node, SL_OK),
                           when >= WITHIN_THE_SCAN && what == NOTHING ? 3 : 2);
         ck_assert_int_eq(removed(node, seq), SL_OK);
@@ -845,7 +848,7 @@ START_TEST(a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_wa
     }
 END_TEST
 
-/* The end of a scan, without values; gives the code of the answer. */
+/* Ends a scan, without values; returns the code of the answer. */
 static sl_err scan_ends(struct node *node, uint32_t number)
 {
     char name[16], store[17] = "";
@@ -859,8 +862,8 @@ static sl_err scan_ends(struct node *node, uint32_t number)
     return reply.code;
 }
 
-/* The tombstones of disks that were not there yet are copied to each one that comes: all have room.
- */
+/* The tombstones for disks that have not appeared yet are copied to each one that appears: all of
+ * them fit. */
 START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
     {
         static const char *const roomy[] = {"disk",         "1GiB",  "disk_path", "/one,/two",
@@ -877,7 +880,7 @@ START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
             (void)snprintf(keys[0], sizeof(keys[0]), "k%u", count);
             code = removed(node, remove_ask(node, keys[0]));
         }
-        ck_assert_int_eq(code, SL_ERR_LIMIT); /* at once: no room comes before the disk */
+        ck_assert_int_eq(code, SL_ERR_LIMIT); /* at once: no disk would free space */
         ck_assert_uint_gt(--count, 25000);
 
         tierer_play(0, stores[0]);
@@ -900,8 +903,7 @@ START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
     }
 END_TEST
 
-/* Of tombstones there is a number that all have room for, and blocks may have more parts than that.
- */
+/* The number of tombstones is limited, and blocks may have more parts than that. */
 START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     {
         static const char *const roomy[] = {"disk",         "1GiB",  "disk_path", "/one,/two",
@@ -945,7 +947,7 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     }
 END_TEST
 
-/* A disk that is away may never come: what only leaves the index leaves half of the tombstones to
+/* A missing disk may never appear: evictions from the index leave half of the tombstones to
  * removals. */
 START_TEST(halves_that_are_given_up_leave_room_for_removals)
     {
@@ -976,8 +978,8 @@ START_TEST(halves_that_are_given_up_leave_room_for_removals)
     }
 END_TEST
 
-/* Nor while a disk is being scanned, which is sent none: each value that the index has no room for
- * makes others leave. */
+/* The same while a disk is being scanned, which gets no tombstones: each value for which the index
+ * has no space evicts others. */
 START_TEST(what_leaves_during_a_scan_leaves_room_for_removals)
     {
         static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
@@ -1021,8 +1023,8 @@ START_TEST(a_block_that_was_stored_after_its_removal_stays)
     }
 END_TEST
 
-/* The disk that comes late has other bytes of it. The index has the parts, and the removal is no
- * less for that disk. */
+/* The late disk has other bytes of the block. The index has the parts, but the removal still
+ * applies to that disk. */
 START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
     {
         static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
@@ -1044,8 +1046,8 @@ START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
     }
 END_TEST
 
-/* The block was put again, and its write has had no answer yet: the tombstones are for what the
- * scan told of. */
+/* The block was put again, and its write is unanswered: the tombstones are for the values that the
+ * scan reported. */
 START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_one)
     {
         static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
@@ -1074,8 +1076,8 @@ START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_
     }
 END_TEST
 
-/* Half of a block was found when it is put again. The other half of the first one, on a disk that
- * comes late, must not meet half of the second one in an index that begins anew. */
+/* Half of a block was found when the block is put again. The first one's other half, on a late
+ * disk, must not be combined with half of the second one in a new index. */
 START_TEST(a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half)
     {
         static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
@@ -1098,7 +1100,7 @@ START_TEST(a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half)
     }
 END_TEST
 
-/* It is another one of that key, which nobody sees before its commit. */
+/* It is another block of that key, invisible before its commit. */
 START_TEST(a_block_is_removed_from_a_disk_while_it_is_written)
     {
         struct node *node = node_start(settings);
@@ -1130,7 +1132,7 @@ END_TEST
 
 /* ---- a disk is known by its name ---- */
 
-/* The node starts anew with its memory, and other disks behind its paths. */
+/* Restarts the node with its memory, and other disks on its paths. */
 static void restart_with(struct node *node, const char *paths)
 {
     fake_die(&node->fake, proc_of(TIERER_PID));
@@ -1139,7 +1141,7 @@ static void restart_with(struct node *node, const char *paths)
     node_restart(node);
 }
 
-/* The disk tells all that it held before the restart. */
+/* The disk reports all that it held before the restart. */
 static void disk_tells(struct node *node, uint32_t number, const char *store, int slot,
                        uint32_t pid)
 {

@@ -1,10 +1,10 @@
-/* tests/unit/registrar_engine_test.c - registrations of engines: what is refused, what survives,
- * what ends them. */
+/* tests/unit/registrar_engine_test.c - registrations of engines: which are refused, which survive,
+ * and what ends them. */
 #include "tests/unit/registrar_support.h"
 
 #define MODEL "0123456789abcdef0123456789abcdef"
 
-/* Two ranks, two pools, two layers each: a good registration that a test then spoils. */
+/* Two ranks, two pools, two layers each: a valid registration that a test then changes. */
 struct engine {
     struct sl_body_engine_register body;
     struct sl_item_pool pools[9];
@@ -142,7 +142,7 @@ START_TEST(registering_again_gives_the_same_engine_and_ids_are_not_reused)
     }
 END_TEST
 
-/* Gives what was told, in *over; false: nothing was. */
+/* Takes the notice into *over; false: there was none. */
 static bool over_told(struct node *node, const char *to, uint64_t id, struct sl_msg *over)
 {
     bool told = fake_take(&node->fake, to, SL_MSG_ENGINE_OVER, over);
@@ -174,11 +174,11 @@ START_TEST(an_end_is_answered_when_swappers_have_let_go)
 
         ck_assert(!over_told(node, "swapper.2", id, &over)); /* it has no rank of it */
         ck_assert(over_told(node, "swapper.0", id, &over));
-        ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND); /* nobody maps it anew */
+        ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND); /* no longer mappable */
         struct sl_msg done = {.code = SL_OK};
         fake_answer(&node->fake, "swapper.0", &over, &done);
         ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
-        fake_give(&node->fake, "client.1", &end); /* sent again: nobody is told twice */
+        fake_give(&node->fake, "client.1", &end); /* sent again: no second notice */
         ck_assert(!fake_take_reply(&node->fake, "client.1", end.seq, &reply));
         ck_assert(over_told(node, "swapper.1", id, &over));
         struct sl_msg unknown = {.code = SL_ERR_UNSUPPORTED}; /* of the release before */
@@ -203,7 +203,7 @@ START_TEST(a_swapper_that_does_not_answer_costs_the_deadline)
 
         ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
-        fake_give(&node->fake, "client.1", &end); /* of one that is over: all are told */
+        fake_give(&node->fake, "client.1", &end); /* an unknown engine: all swappers are notified */
         while (!over_told(node, "swapper.2", id, &over)) {
         }
         node_end(node);
@@ -290,7 +290,7 @@ START_TEST(an_end_is_answered_when_the_transporter_has_let_go)
     }
 END_TEST
 
-/* Else a NIC would have memory that its device forgets. */
+/* Otherwise a NIC would have memory that its device has unmapped. */
 START_TEST(swappers_unmap_when_all_nics_have_let_go)
     {
         uint64_t id;
@@ -316,7 +316,7 @@ START_TEST(swappers_unmap_when_all_nics_have_let_go)
     }
 END_TEST
 
-/* Swappers hear of it all the same; the engine does not hear that its memory is free. */
+/* Swappers are notified in any case; the engine gets no report that its memory is free. */
 START_TEST(a_nic_that_does_not_let_go_is_no_end)
     {
         uint64_t id;
@@ -677,7 +677,7 @@ END_TEST
 
 #define TEAM (SL_TEAM_FIRST + 7)
 
-/* What one rank of the good engine registers for itself. */
+/* The registration of one rank of the valid engine. */
 static struct engine *engine_of_rank(uint32_t rank)
 {
     struct engine *engine = engine_good();
@@ -765,7 +765,7 @@ START_TEST(a_team_loses_and_regains_a_rank)
     }
 END_TEST
 
-/* Its successor may be quicker than the word of its death. */
+/* Its successor may register before its death is reported. */
 START_TEST(a_rank_that_is_dead_is_in_nobodys_way)
     {
         struct node *node = node_with_ranks();
@@ -775,7 +775,7 @@ START_TEST(a_rank_that_is_dead_is_in_nobodys_way)
         ck_assert_int_eq(engine_register(node, ranks[0], NULL, NULL, NULL), SL_OK);
         ck_assert_int_eq(engine_register(node, ranks[1], NULL, NULL, NULL), SL_OK);
         ck_assert(sl_proc_id_equal(node->fake.living[node->fake.living_count - 1], proc_of(51)));
-        node->fake.living_count--; /* not told yet */
+        node->fake.living_count--; /* not reported yet */
 
         ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_ERR_NOT_FOUND);
         ranks[1]->body.pid = 52;
@@ -844,7 +844,7 @@ START_TEST(who_does_not_fit_the_team_is_refused)
     }
 END_TEST
 
-/* Rank `rank` of `world`, with so many layers of a pool, whose handles are as long as they get. */
+/* Rank `rank` of `world`, with `layers` layers of a pool, whose handles have maximum length. */
 static struct engine *engine_wide(uint32_t rank, uint32_t world, uint32_t layers)
 {
     static const unsigned char handle[64] = {1};
@@ -865,7 +865,7 @@ static struct engine *engine_wide(uint32_t rank, uint32_t world, uint32_t layers
 
 static const struct {
     uint32_t world, layers;
-    const char *message_bytes_max, *refused; /* NULL: all of it is taken, and told */
+    const char *message_bytes_max, *refused; /* NULL: everything is accepted and reported */
 } wide_teams[] = {
     {64, 1024, "32MiB", NULL},
     {64, 1025, "32MiB", "65600 with those of the team's other ranks, at most 65536"},

@@ -290,7 +290,7 @@ START_TEST(the_death_of_a_reader_drops_its_pins)
         fake_die(&node->fake, proc_of(11));
 
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
-        ck_assert_int_ne(access(path, F_OK), 0); /* nobody else would remove its segment */
+        ck_assert_int_ne(access(path, F_OK), 0); /* no other process would remove its pin file */
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -619,7 +619,7 @@ START_TEST(a_full_index_evicts_like_full_memory)
     }
 END_TEST
 
-/* What one request spares may leave for the next one of the same turn. */
+/* Units spared by one request may be evicted for the next one in the same turn. */
 START_TEST(what_is_spared_is_looked_at_again)
     {
         struct node *node = node_start(NULL);

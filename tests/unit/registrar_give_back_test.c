@@ -1,4 +1,4 @@
-/* tests/unit/registrar_give_back_test.c - memory that is not contributed any more goes back to the
+/* tests/unit/registrar_give_back_test.c - memory that is no longer contributed is returned to the
  * system: when, how much, and when not. */
 #include "actors/registrar/memory/give_back.h"
 #include "actors/registrar/memory/populate.h"
@@ -9,7 +9,7 @@
 static const char *const lent[] = {"contributions", "true",   "memory", "160MiB",
                                    "memory_chunk",  "128MiB", NULL};
 
-/* Until what is unused has been looked at for long enough, is given in steps, and was swept. */
+/* Until unused memory has been watched for long enough, returned in steps, and swept. */
 #define ALL_NS (3 * REG_GIVE_BACK_AFTER_NS + 10 * SL_NS_PER_S)
 
 static const struct registrar *state_of(const struct node *node)
@@ -31,7 +31,7 @@ static uint64_t blocks_bytes(const struct node *node)
     return (uint64_t)status.st_blocks * 512;
 }
 
-/* Passes in pieces, as a loop that is woken late does. */
+/* Passes time in pieces, like a loop that is woken late. */
 static void pass(struct node *node, uint64_t ns)
 {
     for (uint64_t passed = 0; passed < ns; passed += 5 * SL_NS_PER_MS) {
@@ -126,7 +126,7 @@ START_TEST(what_others_contribute_stays)
     }
 END_TEST
 
-/* However long nothing was in use before it was contributed again. */
+/* However long no memory was in use before it was contributed again. */
 START_TEST(what_was_in_use_stays_its_time_each_time)
     {
         struct node *node = node_with_client(lent);
@@ -147,7 +147,7 @@ START_TEST(what_was_in_use_stays_its_time_each_time)
     }
 END_TEST
 
-/* In the middle of a pause, of steps, and behind them. */
+/* In the middle of a pause, of steps, and after them. */
 static const uint64_t moments_ns[] = {SL_NS_PER_MS, 1500 * SL_NS_PER_MS,
                                       REG_GIVE_BACK_AFTER_NS + 2020 * SL_NS_PER_MS,
                                       REG_GIVE_BACK_AFTER_NS + 4 * SL_NS_PER_S};
@@ -174,7 +174,7 @@ START_TEST(contribution_in_the_middle_of_giving_back_is_served)
     }
 END_TEST
 
-/* A value at the end of memory holds what lies before it, until it goes. */
+/* A value at the end of memory keeps all memory before it, until the value is removed. */
 START_TEST(memory_in_use_stays_until_it_is_not)
     {
         struct node *node = node_with_client(lent);
@@ -203,7 +203,7 @@ START_TEST(memory_in_use_stays_until_it_is_not)
         pass(node, ALL_NS);
 
         ck_assert_uint_eq(there(node), sl_align_up(last, 2 * SL_MIB));
-        for (uint32_t i = 64; i < 70; i++) { /* whole, and nobody's memory is taken */
+        for (uint32_t i = 64; i < 70; i++) { /* intact, and no used memory is returned */
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert(node_sees(node, key));
         }
@@ -245,8 +245,8 @@ START_TEST(memory_that_may_be_registered_stays)
     }
 END_TEST
 
-/* Killed between two steps, or between the cut of the prefix and the end of a step: nobody looks
- * behind the prefix, and what is there goes with the next registrar's sweep. */
+/* Killed between two steps, or between the cut of the prefix and the end of a step: memory after
+ * the prefix is never read, and the next registrar's sweep frees it. */
 START_TEST(registrar_that_dies_in_the_middle_has_a_successor_that_goes_on)
     {
         struct node *node = node_with_client(lent);

@@ -1,5 +1,5 @@
 /* tests/unit/registrar_holds_test.c - blocks that are held for a hand-over, against everything that
- * makes blocks go. */
+ * removes blocks. */
 #include "tests/unit/registrar_support.h"
 
 /* 4 MiB of memory hold eight blocks of one part of half a MiB; half of it may be held. */
@@ -41,7 +41,7 @@ static void block_hand_over(struct node *node, const char *group, uint64_t hold_
     block_commit(node, group);
 }
 
-/* More than the memory can hold goes through it. */
+/* Puts more values than memory can hold. */
 static void pressure(struct node *node)
 {
     static uint32_t round;
@@ -53,7 +53,7 @@ static void pressure(struct node *node)
     round++;
 }
 
-/* On the word of a peer that knows this key. */
+/* Ends a hold for a peer that knows these keys. */
 static sl_err hold_end_as(struct node *node, uint64_t hold_id, struct sl_digest keys)
 {
     struct sl_msg msg = {.type = SL_MSG_HOLD}, reply;
@@ -69,7 +69,7 @@ static sl_err hold_end(struct node *node, uint64_t hold_id)
     return hold_end_as(node, hold_id, (struct sl_digest){0});
 }
 
-/* Whether all of a hand-over is there, as a coordinator asks that was started anew. */
+/* Asks whether a hand-over is complete, as a restarted coordinator does. */
 static sl_err hold_ask(struct node *node, uint64_t hold_id, const char *last)
 {
     struct sl_digest keys = sl_digest_of(last, strlen(last));
@@ -121,7 +121,7 @@ START_TEST(a_block_that_exists_is_held_too)
     }
 END_TEST
 
-/* The block that exists is the first to go for the room that the other one needs. */
+/* The existing block is the first to be evicted for the other one. */
 START_TEST(a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_there)
     {
         struct node *node = node_with_client();
@@ -199,7 +199,7 @@ START_TEST(a_peers_word_ends_a_hold_whose_keys_it_knows)
     }
 END_TEST
 
-/* Its record may be another's: what lies there now proves nothing. */
+/* The key's old record may be another key's now, so its contents prove nothing. */
 START_TEST(a_key_that_is_gone_is_known_to_nobody)
     {
         struct node *node = node_with_client();
@@ -249,7 +249,7 @@ END_TEST
 
 enum { REMOVED, ENDED, LAPSED, RESTARTED, LOSSES };
 
-/* A restart keeps the blocks, and forgets whose they are. */
+/* A restart keeps the blocks, but not their holds. */
 START_TEST(what_is_not_held_any_more_is_not_whole)
     {
         struct node *node = node_with_client();

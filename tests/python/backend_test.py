@@ -1,4 +1,4 @@
-"""The configuration of back ends: three sources, strict rules, modes and sizes as libsluice has them."""
+"""The configuration of back ends: three sources, strict rules, modes and sizes with libsluice's meanings."""
 
 import json
 import os
@@ -94,7 +94,7 @@ class Modes(unittest.TestCase):
                 ((None, "9" * 5000), "global_segment_size", "9" * 64), ((None, "1." + "9" * 5000), "global_segment_size", ""),
                 ((None, "18446744073709551616"), "global_segment_size", ""), ((None, "18446744073709551615 tb"), "global_segment_size", ""),
                 ((None, None, "1025gb"), "local_buffer_size", ""), ((None, "4 KiB"), "global_segment_size", "4 KiB"),
-                (("standalone-store", "1gb", None, "flase"), "enable_offload", "flase")):  # though another one is wrong for the mode
+                (("standalone-store", "1gb", None, "flase"), "enable_offload", "flase")):  # although another one is wrong for the mode
             with self.assertRaises(sluice.ConfigError, msg=texts) as caught:
                 sluice.store_config(*texts)
             self.assertTrue(str(caught.exception).startswith(field) and value in str(caught.exception), caught.exception)

@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 class Int32(int):
-    """As numpy's: products have 32 bits, too."""
+    """Like numpy's: products also have 32 bits."""
 
     def __mul__(self, other):
         return Int32(((int(self) * int(other) + (1 << 31)) & 0xffffffff) - (1 << 31))
@@ -43,7 +43,7 @@ class OnNode(python_support.OnNode):
         return made
 
     def results(self, batches, count, seconds=10):
-        """{number: (ok, error, bools)} of so many jobs; the eventfd tells when there is something."""
+        """{number: (ok, error, bools)} of this number of jobs; the eventfd signals when there are results."""
         found, end_s = {}, time.monotonic() + seconds * PATIENCE
         while len(found) < count:
             self.assertTrue(select.select([batches.event_fd()], [], [], max(0, end_s - time.monotonic()))[0],
@@ -229,7 +229,7 @@ class Refusing(OnNode):
                     (TypeError, lambda: batches.exists("text"))):
                 with self.assertRaises(error):
                     call()
-            target.append(0)  # BufferError if a refused call held it
+            target.append(0)  # BufferError if a refused call still held it
             self.assertEqual((batches.pending, batches.drain()), (0, []))
         for options in ({"threads": 0}, {"threads": 65}, {"depth": 0}, {"depth": 65537}, {"prefix": "x" * 1025}):
             with self.assertRaises(sluice.InvalidError, msg=options):
@@ -274,14 +274,14 @@ class Refusing(OnNode):
 
 
 class Suffering(OnNode):
-    """The registrar stands still, or dies: who writes waits for it, who reads does not."""
+    """The registrar is stopped or killed: writers wait for it, readers do not."""
 
     def setUp(self):
         self.node.wait_ready()
         super().setUp()
 
     def stopped(self):
-        """Nobody replaces it meanwhile. Gives what lets it go on."""
+        """Stops it without a replacement. Returns a function that continues it."""
         pids = self.node.stoppable("registrar")
 
         def go_on():
@@ -363,12 +363,12 @@ class Suffering(OnNode):
             time.sleep(0.4 * PACE)
             began, read = time.monotonic(), batches.get(["there"], [bytearray(5)])
             results = self.results(batches, 2)
-            self.assertLess(time.monotonic() - began, 15 * PACE)  # less than those that write
+            self.assertLess(time.monotonic() - began, 15 * PACE)  # fewer than the writing threads
             self.assertEqual((results[late], results[read]), ((False, "deadline passed", [False]), (True, "", [True])))
             go_on()
 
     def test_two_that_close_it_leave_the_client_until_its_threads_have_ended(self):
-        for pause in (0.1, 1, 5):  # nothing tells when the thread has begun; what it had not is cancelled
+        for pause in (0.1, 1, 5):  # the start of the thread cannot be observed; jobs that it had not started are cancelled
             own = client(self.node)
             batches = sluice.Batches(own, threads=1, timeout=60 * PACE)
             go_on = self.stopped()

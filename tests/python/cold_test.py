@@ -1,4 +1,4 @@
-"""Values that are on disk alone, read by threads of one handle."""
+"""Values that are only on disk, read by threads of one handle."""
 
 import hashlib
 import threading

@@ -1,4 +1,4 @@
-"""What `mooncake.store` exports, and every field of ReplicateConfig (sections 1.1 to 1.4 of the contract)."""
+"""The exports of `mooncake.store`, and every field of ReplicateConfig (sections 1.1 to 1.4 of the contract)."""
 
 import ast
 import inspect
@@ -130,7 +130,7 @@ class Surface(unittest.TestCase):
 
 
 class Fields(unittest.TestCase):
-    """Types and defaults; what the fields do stands in the tests of writing and of terms."""
+    """Types and defaults; the effects of the fields are in the tests of writing and of terms."""
 
     numbers = ("replica_num", "nof_replica_num", "dfs_replica_num")
 
@@ -213,7 +213,7 @@ class Fields(unittest.TestCase):
 
 
 class Configured(OnPool):
-    """Fields at puts; pins and groups under pressure stand in contract_terms_test.py."""
+    """Fields at puts; pins and groups under pressure are in contract_terms_test.py."""
 
     def test_replicas_are_best_effort(self):
         """1.4 replica_num: more than there are segments stores what is possible."""

@@ -1,4 +1,5 @@
-"""Device memory behind plain addresses: nothing tells a store which they are (trap 14). Without a GPU, on the played driver."""
+"""Device memory at plain addresses: a store cannot tell it from host memory by them (trap 14). Without a GPU, on the driver that
+plays one."""
 
 import ctypes
 import os
@@ -25,7 +26,8 @@ class Gpu:
 
     @staticmethod
     def driver():
-        """The machine's, or the one that tests play on ordinary memory; it has the same name, under which the store finds it."""
+        """The machine's driver, or the one that plays a GPU in ordinary memory; it has the same name, under which the store finds
+        it."""
         try:
             return ctypes.CDLL("libcuda.so.1")
         except OSError:

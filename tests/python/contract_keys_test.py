@@ -1,5 +1,5 @@
-"""Keys of every kind in every call: str and bytes, longer than a node's keys may be, with zeros, no UTF-8 (section 1.6 of the
-contract). Those that a node cannot have as they are go by their digest."""
+"""Keys of every kind in every call: str and bytes, longer than a node's keys may be, with zeros, not UTF-8 (section 1.6 of the contract).
+Keys that a node does not support are replaced by their digest."""
 
 import hashlib
 import json
@@ -21,13 +21,13 @@ BY_DIGEST = {"no UTF-8", "zero", "zero at the end", "1025", "long", "long and no
 
 
 def name_of_digest(key, tenant=""):
-    """Under which a node has it."""
+    """The node's name for the key."""
     return f"\1{tenant}\3{hashlib.sha256(key).hexdigest()}-{len(key)}"
 
 
 class Kinds(OnPool):
     def each(self, count=1):
-        """(kind, that many keys that no other test has) of each kind."""
+        """(kind, this number of keys that no other test has) of each kind."""
         Kinds.number = getattr(Kinds, "number", 0) + count
         for kind, text in KINDS.items():
             keys = [text % number for number in range(Kinds.number - count, Kinds.number)]
@@ -52,7 +52,7 @@ class Kinds(OnPool):
         for _, keys in self.each(len(writers)):
             for key, write in zip(keys, writers):
                 self.assertEqual(write(key), 0)
-                self.assertEqual(write(key), 0)  # it is there
+                self.assertEqual(write(key), 0)  # it exists
                 self.assertEqual((store.is_exist(key), store.get_size(key)), (1, 3000))
                 self.assertEqual(store.get(key), value)
             self.assertEqual(store.get_batch(keys), [value] * len(keys))
@@ -158,7 +158,7 @@ class Kinds(OnPool):
             self.assert_plain(self.store.batch_is_exist(keys), [1, 1, int(not found)])
             self.assertEqual(self.store.remove(keys[2], True), NOT_FOUND if found else 0)
             lease_over(self.pool)
-            if not MOONCAKE:  # its names are str alone, and it clears nothing that was put a moment ago
+            if not MOONCAKE:  # its names are only str, and it does not clear values that were put a moment ago
                 self.assertEqual(self.store.batch_replica_clear(keys[:1]), [self.as_told(keys[0])])
                 self.assertEqual(self.store.is_exist(keys[0]), 0)
             self.assertEqual(self.store.remove(keys[1], True), 0)
@@ -261,7 +261,7 @@ class Kinds(OnPool):
 
 @unlike_mooncake("names on a node are Sluice's")
 class Digests(OnPool):
-    """What the node has of a long key."""
+    """The node's names for long keys."""
 
     def client(self):
         import sluice

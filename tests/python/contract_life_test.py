@@ -1,4 +1,4 @@
-"""Setting up and closing a store, what it answers before and after (section 1.5 of the contract)."""
+"""Setup and close of a store, and its answers before and after (section 1.5 of the contract)."""
 
 import gc
 import os
@@ -16,7 +16,7 @@ SEVEN = ("local_hostname", "metadata_server", "global_segment_size", "local_buff
 
 
 def child_crowd(address, count):
-    """Stores with one name each; says the names."""
+    """Stores with one name each; prints the names."""
     stores = [MooncakeDistributedStore() for _ in range(count)]
     codes = [one.setup("localhost", "P2PHANDSHAKE", 16 * MIB, 0, "tcp", "", address) for one in stores]
     say([codes, [one.get_hostname() for one in stores]])
@@ -325,7 +325,7 @@ def child_no_segment(address):
 
 
 def child_no_node(port):
-    """Without SLUICE_INSTANCE, so that the address counts: nobody runs a node under that port."""
+    """Without SLUICE_INSTANCE, so that the address counts: no node runs under that port."""
     for name in ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR"):
         os.environ.pop(name, None)
     one = MooncakeDistributedStore()
@@ -549,7 +549,7 @@ def child_health(address):
         threading.Event().wait(0.05)
         seen = one.health_check()
     say(seen)
-    os._exit(0)  # the master is gone: no time for a farewell
+    os._exit(0)  # the master is dead: no time for a clean close
 
 
 UNINITIALISED = {
@@ -578,8 +578,8 @@ UNINITIALISED = {
 
 @unlike_mooncake("dereferences null and dies in half of these")
 class Uninitialised(OnPool):
-    """The wheel was asked in the state after a failed setup; its answers are those of the table, where it lives. Existence
-    alone is 0 instead of its -600: LMCache takes the code for a truth, and -600 for a hit."""
+    """The wheel was asked in the state after a failed setup; it gives the answers of the table, where it survives. Only existence is 0
+    instead of its -600: LMCache treats any other code as a hit."""
 
     def check(self, store):
         memory = Memory(4096)

@@ -1,4 +1,4 @@
-"""Registering memory, the allocator, and what is told of replicas (sections 1.10, 1.11 and 1.15 of the contract)."""
+"""Registering memory, the allocator, and descriptions of replicas (sections 1.10, 1.11 and 1.15 of the contract)."""
 
 import ctypes
 import mmap
@@ -273,7 +273,7 @@ class Descriptors(OnPool):
 
 @unlike_mooncake("its tier writes after a heartbeat of 10 s")
 class Tier(OnPool):
-    """A node with a disk: what left memory is read as any other."""
+    """A node with a disk: values that left memory are read like any others."""
 
     pool_settings = {"memory": "64MiB", "disk": "1GiB"}
     segment = 32 * MIB
@@ -308,7 +308,7 @@ class Tier(OnPool):
 
 
 class Standalone(OnPool):
-    """SGLang's standalone mode: the memory belongs to a mooncake_client, engines are dummies beside it."""
+    """SGLang's standalone mode: the memory belongs to a mooncake_client, engines are dummies that use it."""
 
     @classmethod
     def setUpClass(cls):
@@ -344,7 +344,7 @@ class Standalone(OnPool):
         """1.5 setup_dummy, 1.10 dummy, 1.15 MooncakeHostMemAllocator: SGLang's pool comes from the allocator; it is
         registered whole, written from and read into."""
         one = self.dummy()
-        if not MOONCAKE:  # the wheel says 2 for a while
+        if not MOONCAKE:  # the wheel answers 2 for a while
             self.assertEqual(one.health_check(), 0)
         allocator = MooncakeHostMemAllocator()
         address = allocator.alloc(4 * MIB)

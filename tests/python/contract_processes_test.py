@@ -1,4 +1,4 @@
-"""Many threads, many processes, and those that are killed (sections 1.16 and 3.7 of the contract)."""
+"""Many threads, many processes, and killed processes (sections 1.16 and 3.7 of the contract)."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ def opened(address, segment=0, buffer=16 * MIB):
 
 
 def child_works(address, name, count, keys_of):
-    """Puts its own values, then reads those of all, whole, again and again until it has seen each of them."""
+    """Puts its own values, then reads everyone's, repeatedly until it has seen each of them."""
     store = opened(address, 32 * MIB)
     memory = Memory(MIB, store)
     mine = [f"{name}/{i}" for i in range(count)]
@@ -50,7 +50,7 @@ def child_reads_for_ever(address, key):
     store = opened(address)
     memory = Memory(32 * MIB, store)
     first = LEASE_OVER
-    while first == LEASE_OVER:  # on a loaded machine the copy may take longer
+    while first == LEASE_OVER:  # on a busy machine the copy may take longer
         first = store.get_into(key, memory.address, memory.length)
     say(first)
     while True:
@@ -93,7 +93,7 @@ class Threads(OnPool):
     buffer = 64 * MIB
 
     def run_all(self, functions):
-        """Each in a thread, begun together; their exceptions are ours."""
+        """Each in a thread, started together; their exceptions are raised here."""
         failures, barrier = [], threading.Barrier(len(functions))
 
         def guarded(function):
@@ -271,7 +271,7 @@ class Threads(OnPool):
         blocks, descriptors = (min(each) for each in zip(*(grown() for _ in range(3))))
         # The interpreter's own caches grow by some 200 blocks now and then. What leaks grows each time, by one a round.
         self.assertLess(blocks, 100)
-        self.assertLessEqual(descriptors, 0)  # other stores' connections may come late, once
+        self.assertLessEqual(descriptors, 0)  # other stores' connections may be made late, once
 
     @unlike_mooncake("1.4 s each")
     def test_stores_that_come_and_go(self):
@@ -290,7 +290,7 @@ class Threads(OnPool):
             return len(os.listdir("/proc/self/fd")) - before
 
         once()
-        self.assertLessEqual(min(grown() for _ in range(3)), 0)  # other stores' connections may come late, once
+        self.assertLessEqual(min(grown() for _ in range(3)), 0)  # other stores' connections may be made late, once
 
     def test_close_while_others_call(self):
         """1.16 close: it does not race with calls of other threads: they end with a value, or -600, or 0 for "is it there"."""
@@ -357,7 +357,7 @@ class Processes(OnPool):
             self.eventually(len(value), lambda: self.store.get_into(key, memory.address, memory.length), LEASE_OVER)
             self.assertTrue(memory.read(len(value)) == value)
         self.eventually(0, lambda: self.store.remove(key), LEASED)
-        self.assertEqual(self.store.put_from(key, memory.write(value), len(value)), 0)  # its room came back
+        self.assertEqual(self.store.put_from(key, memory.write(value), len(value)), 0)  # its space was released
         self.assertEqual(self.store.remove(key, True), 0)
 
     def test_a_writer_that_is_killed(self):
@@ -377,7 +377,7 @@ class Processes(OnPool):
                 if got > 0:
                     self.assertTrue(memory.read(got) == b"\xee" * got)
         if MOONCAKE:
-            return  # its keys are blocked for 30 s, its room for 600
+            return  # its keys are blocked for 30 s, its space for 600
         for key in keys:
             self.eventually(0, lambda k=key: min(0, self.store.remove(k, True)), NOT_FOUND, -703) \
                 if self.store.is_exist(key) else None
@@ -432,7 +432,7 @@ class Processes(OnPool):
 
 @unlike_mooncake("its master's metadata dies with it")
 class Master(OnPool):
-    """The node's registrar is what a master is: stores outlive it."""
+    """The node's registrar corresponds to a master: stores outlive it."""
 
     def test_a_registrar_that_is_killed(self):
         """3.7 master's restart: stores go on: gets at once, puts within the time of a restart; nothing is lost."""

@@ -1,4 +1,4 @@
-"""Every call that reads: results, bytes, and what is left alone when it fails (section 1.7 of the contract)."""
+"""Every call that reads: results, bytes, and what does not change when it fails (section 1.7 of the contract)."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ from mooncake.store import ReplicateConfig
 
 
 class Copies(OnPool):
-    """Calls that give bytes and handles."""
+    """Calls that return bytes and handles."""
 
     def test_get(self):
         """1.7 get: bytes."""
@@ -27,7 +27,7 @@ class Copies(OnPool):
         self.assert_plain(self.store.batch_put_session_revoke([self.key()]), [0])
         key, value = self.stored("large", 2 * MIB)
         small = self.opened(0, MIB)
-        self.assertIn(small.get(key), (b"", value))  # a value that the staging does not hold
+        self.assertIn(small.get(key), (b"", value))  # larger than the staging memory
 
     def test_get_without_staging(self):
         """1.7 get, trap 9: a store without local buffer answers b"" or the bytes, and get_into works."""

@@ -54,7 +54,7 @@ def wanted():
 
 
 def rows_of(docstring):
-    """What the head of a docstring names. A name without section or first word has those of the one before it."""
+    """The rows that the head of a docstring names. A name without section or first word has those of the one before it."""
     known, section, first, found = set(wanted()), "", "", []
     head = " ".join((docstring or "").split())
     head = re.split(r": |:$", head, maxsplit=1)[0]
@@ -72,7 +72,7 @@ def rows_of(docstring):
                 first = part.split(" ")[0] if " " in part else first
                 break
         else:
-            found.append(f"{section} {part}")  # of no row
+            found.append(f"{section} {part}")  # an unknown row
     return found
 
 
@@ -89,7 +89,7 @@ def tests_of(path):
 
 
 def table():
-    """{row: [tests]} from the docstrings of the files beside this one."""
+    """{row: [tests]} from the docstrings of the files in this folder."""
     rows = {}
     for path in sorted(glob.glob(os.path.join(HERE, "contract_*_test.py"))):
         if not path.endswith(("contract_rows_test.py", "contract_valgrind_test.py")):
@@ -100,7 +100,7 @@ def table():
 
 
 def written():
-    """{row: [tests]} as contract_rows.txt has it."""
+    """{row: [tests]} of contract_rows.txt."""
     rows, row = {}, None
     with open(os.path.join(HERE, "contract_rows.txt"), encoding="utf-8") as text:
         for line in text:

@@ -1,4 +1,4 @@
-"""Every row and every trap of the contract has its tests, and the table that says so is true."""
+"""Every row and every trap of the contract has its tests, and the table that lists them is up to date."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ class Rows(unittest.TestCase):
         self.assertEqual({row: tests for row, tests in made.items() if row not in rows}, {})
 
     def test_the_table_is_true(self):
-        """A test that was renamed or lost is noticed here: python3 contract_rows.py > contract_rows.txt when it was meant."""
+        """Detects renamed and lost tests: if it was intended, run python3 contract_rows.py > contract_rows.txt."""
         self.assertEqual(written(), table())
 
 

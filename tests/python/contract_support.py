@@ -1,9 +1,9 @@
-"""What the tests of the contract of `mooncake.store` share: a pool to run against, stores, registered memory, other processes.
+"""Shared code of the tests of the contract of `mooncake.store`: a pool to run against, stores, registered memory, other processes.
 
-The names `row` are those of contract_rows.py; the docstring of each test begins with them. With CONTRACT_PEER=mooncake the
-same tests run against Mooncake's own wheel, to check how its contract was read: of a virtual environment that has it, run
-`bin/python tests/python/contract_reading_test.py`. That is no part of the test suite; tests of what Mooncake does not do
-(it crashes, or cuts off) are marked with `unlike_mooncake` and its reason."""
+The names `row` are those of contract_rows.py; the docstring of each test begins with them. With CONTRACT_PEER=mooncake the same tests
+run against Mooncake's own wheel, to check the reading of its contract: in a virtual environment that has it, run `bin/python
+tests/python/contract_reading_test.py`. This is not part of the test suite; tests that Mooncake fails (it crashes, or truncates) are
+marked with `unlike_mooncake` and the reason."""
 
 import atexit
 import ctypes
@@ -40,23 +40,23 @@ from mooncake.store import MooncakeDistributedStore, ReplicateConfig  # noqa: E4
 
 KIB, MIB = 1 << 10, 1 << 20
 LEASE_MS = int(os.environ.get("SLUICE_TEST_LEASE_MS", str(1000 * PACE)))
-# The codes that connectors and tests tell apart.
+# The codes that connectors and tests distinguish.
 INTERNAL, NO_SPACE, INVALID, NO_REPLICA, NOT_READY = -1, -200, -600, -702, -703
 NOT_FOUND, EXISTS, LEASED, LEASE_OVER, FILE_NOT_FOUND = -704, -705, -706, -707, -1100
 
 
 def unlike_mooncake(reason):
-    """Of a test of what users want and Mooncake does not do."""
+    """Marks a test of behaviour that users want and Mooncake lacks."""
     return unittest.skipIf(MOONCAKE, "Mooncake differs: " + reason)
 
 
 def of_wheel(reason):
-    """Of a test of what the reference says and the wheel 0.3.13.post1 does otherwise: the reference decides."""
+    """Marks a test in which the wheel 0.3.13.post1 differs from the reference: the reference decides."""
     return unittest.skipIf(MOONCAKE, "the wheel differs: " + reason)
 
 
 def interpreter_environment():
-    """Of another interpreter that imports the module as it was built: a sanitizer's runtime comes first in it."""
+    """Environment of another interpreter that imports the module of this build: a sanitizer's runtime is loaded first."""
     if MOONCAKE or not python_support.LIBASAN:
         return dict(os.environ)
     return dict(os.environ, LD_PRELOAD=python_support.LIBASAN, PYTHONMALLOC="malloc",
@@ -67,7 +67,7 @@ PLACES = ("SLUICE_INSTANCE", "SLUICE_RUNTIME_DIR", "SLUICE_SHM_DIR")
 
 
 class Pool:
-    """A master and what it needs: mooncake_master, or, with a disk or where that was not built, a node beneath it."""
+    """A master and what it needs: mooncake_master; or only a node, with a disk or if mooncake_master was not built."""
 
     def __init__(self, lease_ms=LEASE_MS, memory="512MiB", disk="0", evict_policy="density"):
         self.lease_ms = lease_ms
@@ -104,11 +104,11 @@ class Pool:
             return one.connect_ex(("127.0.0.1", port)) == 0
 
     def environment(self):
-        """With which stores find it: an instance, or none when the port of its address says which."""
+        """Variables with which stores find it: an instance, or none when the port of its address selects it."""
         return {} if MOONCAKE else self.places
 
     def use(self):
-        """Stores of this process that are set up from now on find it."""
+        """Makes stores of this process that are set up from now on find it."""
         if not MOONCAKE:
             for name in PLACES:
                 os.environ.pop(name, None)
@@ -116,7 +116,7 @@ class Pool:
 
     def close(self):
         if self.process:
-            self.process.send_signal(signal.SIGKILL if MOONCAKE else signal.SIGTERM)  # killed, ours would leave its node
+            self.process.send_signal(signal.SIGKILL if MOONCAKE else signal.SIGTERM)  # if killed, ours would leave its node
             self.process.wait()
         if self.node and self.process is None:
             self.node.__exit__()
@@ -147,7 +147,7 @@ class Memory:
             raise AssertionError("register_buffer failed")
 
     def write(self, value, at=0):
-        """Gives the address of what was written."""
+        """Returns the address of the written bytes."""
         self.map[at:at + len(value)] = value
         return self.address + at
 
@@ -159,7 +159,7 @@ class Memory:
 
 
 def value_of(key, length):
-    """Bytes that nobody else's key has."""
+    """Bytes that differ for every key."""
     return hashlib.shake_128(str(key).encode()).digest(length)
 
 
@@ -189,7 +189,7 @@ def close_pools():
 
 
 class OnPool(unittest.TestCase):
-    """Tests with a store of the class's own on a pool that classes share, and keys that no other test has."""
+    """Tests with a store for the class on a pool that classes share, and keys that no other test has."""
 
     pool_settings = {}
     segment = 64 * MIB
@@ -208,7 +208,7 @@ class OnPool(unittest.TestCase):
         return [self.key(f"{name}{i}") for i in range(count)]
 
     def memory(self, length, store=None):
-        """Registered with the store until the test ends."""
+        """Memory that is registered with the store until the test ends."""
         one = Memory(length, store or self.store)
         self.addCleanup(lambda: one.store.unregister_buffer(one.address))  # keeps the memory mapped until then
         return one
@@ -219,14 +219,14 @@ class OnPool(unittest.TestCase):
         return one
 
     def stored(self, name="k", length=1000, **how):
-        """A key that is there, and its value."""
+        """Puts a key; returns it and its value."""
         key = self.key(name)
         value = value_of(key, length)
         self.assertEqual(self.store.put(key, value, **how), 0)
         return key, value
 
     def assert_plain(self, result, expected):
-        """The very list of plain ints that connectors take apart."""
+        """A real list of plain ints, as connectors expect."""
         self.assertIs(type(result), list)
         self.assertEqual(result, expected)
         self.assertEqual({type(one) for one in result} - {int}, set())
@@ -237,7 +237,7 @@ class OnPool(unittest.TestCase):
         self.assertEqual(self.store.get(key), b"")
 
     def eventually(self, code, call, *allowed):
-        """Repeats until it gives code; until then nothing but what is allowed."""
+        """Repeats until it returns code; until then only allowed codes."""
         def once():
             seen = call()
             self.assertIn(seen, (code, *allowed))
@@ -267,7 +267,7 @@ class Child:
         self.lines.put(EOFError("the other process ended"))
 
     def says(self, seconds=20):
-        """The next thing that it says."""
+        """Its next line."""
         said = self.lines.get(timeout=seconds * PATIENCE)
         if isinstance(said, Exception):
             raise said
@@ -282,7 +282,7 @@ class Child:
         return self.process.wait()
 
     def end(self, seconds=20):
-        """Its exit code, after it was told to."""
+        """Tells it to end, and returns its exit code."""
         self.process.stdin.close()
         return self.process.wait(seconds * PATIENCE)
 
@@ -297,13 +297,13 @@ class Child:
 
 
 def say(what):
-    """Of a child."""
+    """Called in a child."""
     sys.stdout.write("@" + json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def hear():
-    """Of a child: None when nothing more comes."""
+    """Called in a child: None at the end of the input."""
     line = sys.stdin.readline()
     return json.loads(line) if line else None
 

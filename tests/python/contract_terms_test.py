@@ -8,7 +8,7 @@ from mooncake.store import SoftPinAction
 
 
 class Pressure(OnPool):
-    """A pool of a size that few values fill. Its order of eviction is Mooncake's: what earns most would depend on the tests before."""
+    """A pool that few values fill. Its order of eviction is Mooncake's: density would depend on earlier tests."""
 
     pool_settings = {"memory": "64MiB", "evict_policy": "lru"}
     segment = 32 * MIB
@@ -22,7 +22,7 @@ class Pressure(OnPool):
         return self.store.put(key, value_of(key, length), *([config(**how)] if how else []))
 
     def fill(self, name, count):
-        """Puts until so many were taken; gives the keys that were, in order."""
+        """Puts until this number of values were accepted; returns their keys, in order."""
         taken = []
         for number in range(count):
             key = self.key(f"{name}{number}")
@@ -31,7 +31,7 @@ class Pressure(OnPool):
         return taken
 
     def there(self, keys):
-        """Those that are there, with the right bytes; leases them."""
+        """Those keys that exist, with the right bytes; leases them."""
         found = []
         for key in keys:
             value = self.store.get(key)

@@ -1,4 +1,4 @@
-"""The store under valgrind: no read or write beside what it owns, nothing lost. Skipped where valgrind is not installed."""
+"""The store under valgrind: no read or write outside of its own memory, no leak. Skipped where valgrind is not installed."""
 
 import os
 import re
@@ -29,7 +29,7 @@ TESTS = {
     "contract_keys_test.py": ["Kinds.test_written_and_read_by_every_call", "Kinds.test_batches_of_all_kinds", "Kinds.test_sessions",
                               "Kinds.test_descriptors", "Digests.test_names"],
 }
-# Frames of what is ours. What CPython and its libraries leave at their end is not.
+# Stack frames of our code. Leaks of CPython and its libraries at exit do not count.
 OURS = re.compile(r"(store\.abi3|mc::|py::|libsluice|mooncake_|store_|sl_|client_|index_)")
 
 

@@ -1,4 +1,4 @@
-"""Every call that writes: results, what is stored, and what is left when it fails (section 1.6 of the contract)."""
+"""Every call that writes: results, stored bytes, and what remains when it fails (section 1.6 of the contract)."""
 
 import array
 import contextlib
@@ -18,7 +18,7 @@ class Common(OnPool):
     """The rules that all have in common."""
 
     def writers(self, value, at=None):
-        """Name of each call, and the call: of a key, with the value, gives its code. at: where the value lies, if it does."""
+        """{name of each call: the call}: with a key and the value, returns its code. at: address of the value, if it has one."""
         if at is None:
             at = self.memory(max(len(value), 1) + 64 * KIB).write(value)
         half, size = len(value) // 2, len(value)
@@ -127,7 +127,7 @@ class Common(OnPool):
         value = bytes(self.segment + MIB)
         for name, write in self.writers(value).items():
             if name in ("put", "put_parts", "put_batch", "upsert", "upsert_parts", "upsert_batch"):
-                continue  # no staging space for so much: the next test
+                continue  # larger than the staging memory: the next test
             with self.subTest(name):
                 self.assertEqual(write(self.key(name)), NO_SPACE)
                 self.assert_absent(self.key(name))
@@ -185,7 +185,7 @@ class Common(OnPool):
 
 
 class Values(OnPool):
-    """What put, put_batch, put_parts and the upserts accept as bytes."""
+    """Types of values that put, put_batch, put_parts and the upserts accept."""
 
     def test_anything_with_bytes(self):
         """1.6 common value: any buffer: bytes, bytearray, memoryview, arrays of bytes."""
@@ -435,7 +435,7 @@ class MultiBuffers(OnPool):
     """The write path of vLLM."""
 
     def scattered(self, memory, key, count, length):
-        """Pieces of a value spread over memory from behind, with gaps: (addresses, sizes, value)."""
+        """Pieces of a value that are scattered over memory in reverse order, with gaps: (addresses, sizes, value)."""
         value = value_of(key, count * length)
         addresses = [memory.write(value[i * length:(i + 1) * length], (count - 1 - i) * (length + 13)) for i in range(count)]
         return addresses, [length] * count, value
@@ -530,7 +530,7 @@ class MultiBuffers(OnPool):
 
 class Upserts(OnPool):
     def replaced(self, name, length):
-        """All forms, of a key that is there; the new value has this many bytes."""
+        """All upserts of an existing key; the new value has this many bytes."""
         memory = self.memory(max(length, 1))
         store, half = self.store, length // 2
         new = value_of(name + "new", length)

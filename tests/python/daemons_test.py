@@ -1,4 +1,4 @@
-"""The daemons of the package mooncake by themselves: flags, how requests are read, how hosts join, names of keys. No node is needed."""
+"""The daemons of the package mooncake by themselves: flags, parsing of requests, joining hosts, names of keys. They need no node."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
 ECHO = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET /hidden HTTP/1.1\r\n"
 TOKEN = b"Authorization: Bearer a token of some length\r\n"
-# Requests that two servers could read in two ways, and the status that refuses them. tests/unit/http_test.c has the same for http.c.
+# Requests that two servers could parse differently, and the status that refuses them. tests/unit/http_test.c has the same for http.c.
 DOUBTFUL = (
     (ECHO + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     (ECHO + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
@@ -124,7 +124,7 @@ DOUBTFUL = (
     (GET + b"Host: x\r\nOrigin: a\r\nOrigin: b\r\n\r\n", 400),
     (GET + b"Host: x\r\nExpect: gold\r\n\r\n", 417),
 )
-PLAIN = (  # and whether the connection goes on
+PLAIN = (  # and whether the connection stays open
     (GET + b"Host: x\r\n\r\n", True),
     (b"GET http://x/hidden HTTP/1.1\r\nHost: X\r\n\r\n", True),
     (GET + b"host:\tx:80 \r\nA: b\xe9 \t c\r\nEmpty:\r\n\r\n", True),
@@ -184,7 +184,7 @@ class Served(unittest.TestCase):
 
     @staticmethod
     def said(port, data, end=False):
-        """All that is answered to these bytes, to the end of the connection."""
+        """The whole answer to these bytes, until the connection ends."""
         with socket.create_connection(("127.0.0.1", port), timeout=60 * PATIENCE) as one:
             one.sendall(data)
             if end:
@@ -257,7 +257,7 @@ class Http(Served):
         port = self.serve(token="a token of some length")
         for head, status in HEADS_ALONE:
             with self.subTest(head=head):
-                answer = self.said(port, head + b"Host: x\r\nExpect: 100-continue\r\n\r\n")  # the body never comes
+                answer = self.said(port, head + b"Host: x\r\nExpect: 100-continue\r\n\r\n")  # the body never arrives
                 self.assertTrue(answer.startswith(b"HTTP/1.1 %d " % status), answer)
                 self.assertIn(b"Connection: close\r\n", answer)
 
@@ -325,7 +325,7 @@ class Http(Served):
                 one.connect(("127.0.0.1", port))
             self.assertTrue(self.said(port, GET + b"Host: x\r\nConnection: close\r\n\r\n").endswith(b"hidden"))
             self.loop.loop.call_soon_threadsafe(self.slow.set)
-            self.assertIn(b" 200 ", busy.recv(1024))  # what is being answered stays
+            self.assertIn(b" 200 ", busy.recv(1024))  # a request that is being answered is not dropped
 
     def test_what_a_token_and_origins_let_through(self):
         port = self.serve(token="a token of some length", origins=("https://board.example",))
@@ -432,7 +432,7 @@ class Flags(unittest.TestCase):
                 if error is None:
                     parsed.parse([f"--config_path={path}"])
                     self.assertEqual((parsed["port"], parsed["enable_offload"], parsed["default_kv_lease_ttl"]), (7, True, 5000))
-                    parsed.parse(["--port=9", "--config-path", path])  # the command line wins
+                    parsed.parse(["--port=9", "--config-path", path])  # the command line takes precedence
                     self.assertEqual(parsed["port"], 9)
                 else:
                     with self.assertRaises(flags.WrongUse) as caught:
@@ -464,7 +464,7 @@ class Secrets(unittest.TestCase):
 
 class Files(unittest.TestCase):
     def test_a_directory_that_is_named_from_here_is_known_everywhere(self):
-        """As the node's settings take it."""
+        """As the node's settings resolve it."""
         with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
             self.assertEqual(join.open_directory("keys", "i", "/run"), os.path.realpath(directory) + "/keys")
             self.assertTrue(os.path.isdir(directory + "/keys"))
@@ -545,7 +545,7 @@ class Keeping(unittest.TestCase):
 
 class Adopting(unittest.TestCase):
     def test_a_number_that_another_process_has_since_is_no_supervisor(self):
-        """Between a look at the process and the descriptor for it the supervisor ended, and its number came round."""
+        """Between a check of the process and opening its descriptor the supervisor ended, and its number was reused."""
         opened = []
 
         def comes_round(pid):
@@ -593,7 +593,7 @@ class Join(Served):
         b, c = self.cluster("b", port), self.cluster("c", port)
         self.assertTrue(self.joins(b))
         self.assertTrue(self.joins(c))
-        self.assertTrue(self.joins(b))  # hears of c
+        self.assertTrue(self.joins(b))  # learns of c
         self.assertFalse(self.joins(b))
         self.knows(b, master, f"127.0.0.1:{master.control_port}")
         self.knows(b, c, f"127.0.0.1:{c.control_port}")
@@ -603,7 +603,7 @@ class Join(Served):
         again = self.cluster("b", port)  # a later life is the same host, and knows them still
         self.assertEqual((again.members.name, again.members.key, again.control_port), (b.members.name, b.members.key, b.control_port))
         self.assertEqual(again.members.at, b.members.at)
-        os.unlink(f"{b.members.directory}/{b.members.name}.pub")  # of a pair whose other half a power cut left
+        os.unlink(f"{b.members.directory}/{b.members.name}.pub")  # a pair of files that a power cut left incomplete
         self.assertEqual(self.cluster("b", port).members.key, b.members.key)
         self.assertTrue(os.path.exists(f"{b.members.directory}/{b.members.name}.pub"))
 
@@ -671,7 +671,7 @@ class Join(Served):
             self.assertEqual(said.call_count, 1)  # and not every second
             os.chmod(os.path.dirname(lender.sign), 0o700)
             with open(lender.sign + ".0123abcd", "w", encoding="utf-8"):
-                pass  # of a life that was killed
+                pass  # of a process that was killed
             lender.kept.look(lender.keep_sign, "what")
             self.assertFalse(os.path.exists(lender.sign + ".0123abcd"))
             with mock.patch.object(client.os, "geteuid", return_value=os.geteuid() + 1):
@@ -686,7 +686,7 @@ class Join(Served):
         own = self.cluster("b").members.directory
         for name in ("peers.0123abcd", "name.0123abcd", "port.0123abcd", "x-1.pub.0123abcd", "x.secret.0123abcd"):
             shutil.copy(own + "/peers", f"{own}/{name}")
-        for name in ("peers.0123abcde", "peers.old", "notes.0123abcd"):  # somebody else's
+        for name in ("peers.0123abcde", "peers.old", "notes.0123abcd"):  # files that are not the master's
             shutil.copy(own + "/peers", f"{own}/{name}")
         members = self.cluster("b").members
         self.assertEqual(sorted(os.listdir(own)), sorted(["peers.0123abcde", "peers.old", "notes.0123abcd", "peers", *members.own]))
@@ -719,11 +719,11 @@ class Join(Served):
             self.assertTrue(members.add(member))
         with self.assertRaisesRegex(flags.Failure, "was active in the last 3600 s"):
             members.add(named[-1])
-        self.assertFalse(members.add(named[0]))  # heard of again
+        self.assertFalse(members.add(named[0]))  # known again
         members.quiet_s = 0
         self.assertTrue(members.add(named[-1]))
         self.assertEqual(set(members.at), {member.name for member in named} - {named[1].name})
-        self.assertFalse(os.path.exists(f"{members.directory}/{named[1].name}.pub"))  # its key opens nothing here any more
+        self.assertFalse(os.path.exists(f"{members.directory}/{named[1].name}.pub"))  # its key is no longer accepted here
         self.assertTrue(os.path.exists(f"{members.directory}/{named[0].name}.pub"))
         self.assertEqual(len(self.cluster("b").members.at), join.MEMBERS_MAX)
 
@@ -771,7 +771,7 @@ class Join(Served):
                      json.dumps({"name": "x", "key": "0" * 40, "port": 7, "challenge": "short"})):  # from one that knows the secret
             self.assertRaises(flags.Failure, master.take, text, ("127.0.0.1", 1))
             self.assertEqual(master.members.at, {})
-        self.joins(self.cluster("b", port))  # it serves on
+        self.joins(self.cluster("b", port))  # it still serves
 
     def test_bad_members_are_refused(self):
         members = self.cluster("b").members

@@ -1,5 +1,5 @@
-"""As much of torch, LMCache and vLLM as Sluice's back ends for them import, for machines without these. The real ones are used by
-tests/engines."""
+"""The parts of torch, LMCache and vLLM that Sluice's back ends for them import, for machines without these. tests/engines uses the
+real ones."""
 
 import ctypes
 import enum
@@ -161,7 +161,7 @@ class FileMapper:
 
 
 class AsyncLookupManager:
-    """Of a tier that has no peers only what it is told counts."""
+    """A tier without peers uses only what it is given."""
 
     def __init__(self, tier_type):
         self.missed, self.cleaned, self.down = [], [], False

@@ -78,7 +78,7 @@ class Ops(OnNode):
     def test_events_of_the_engines_streams(self):
         engine = self.register(world=2)
         self.fill(engine, [3])
-        # A node without a GPU knows no events, and says so; nothing is stored.
+        # A node without a GPU has no events, and the error says so; nothing is stored.
         for events in (b"e" * 64, {1: bytearray(64), 0: b"e" * 64}):
             with self.assertRaises(sluice.SluiceError) as caught:
                 engine.store(range(4), [3], events=events).wait()
@@ -165,9 +165,9 @@ class Ops(OnNode):
             codes = []
             waiting = threading.Thread(target=lambda: codes.append(self.code_of(op.wait)))
             interval = sys.getswitchinterval()
-            sys.setswitchinterval(3600)  # nobody gets the interpreter but from a call that lets go of it
+            sys.setswitchinterval(3600)  # so that only a call that releases the interpreter lets another thread run
             try:
-                waiting.start()  # comes back when the thread does: in the call, or behind it
+                waiting.start()  # returns when the thread runs: during the call, or after it
                 self.assertEqual(codes, [])
             finally:
                 sys.setswitchinterval(interval)
@@ -184,7 +184,7 @@ class Ops(OnNode):
 
     def test_a_signal_ends_a_wait(self):
         engine = self.register()
-        op = engine.receive(5, range(4), [0], mode=sluice.HANDOVER_BY_STORAGE)  # nobody sends
+        op = engine.receive(5, range(4), [0], mode=sluice.HANDOVER_BY_STORAGE)  # without a sender
 
         class Rung(Exception):
             pass
@@ -400,7 +400,7 @@ class Keys(OnNode):
         gone = engine.store(hashes=keys[:1], blocks=[0])
         gone.wait()
         gone.release()
-        engine.store(hashes=keys[1:2], blocks=[0])  # kept by nobody
+        engine.store(hashes=keys[1:2], blocks=[0])  # kept by no engine
         load = engine.load(hashes=[bytes([0, 1]) * 8, b"none" * 4], blocks=[1, 2])
         wait_until(lambda: load.poll() is not None, 10, "the load")
         self.assertEqual([op for op, _ in self.client.ended_ops()], [load])
@@ -408,7 +408,7 @@ class Keys(OnNode):
         self.assertEqual(self.client.ended_ops(), [])
 
     def test_threads_that_start_release_and_ask_for_ends(self):
-        """An op that is released while it is told is nobody's afterwards."""
+        """An op that is released while its end is reported is not returned afterwards."""
         engine, stop, seen = self.register(), threading.Event(), []
         self.client.event_fd()
 
@@ -592,7 +592,7 @@ class DevicePools(OnNode):
         engine.store(range(8), [0, 1]).wait()
         self.assertEqual(engine.load(range(8), [4, 5]).wait().block_count, 2)
         self.assertTrue(self.same(engine, [0, 1], engine, [4, 5], 1))
-        self.assertRaises(BufferError, pools[0].revoke)  # the engine uses it
+        self.assertRaises(BufferError, pools[0].revoke)  # the engine still uses it
         for one in pools:
             one.release()
         memory = engine.memory(0)
@@ -612,7 +612,7 @@ class DevicePools(OnNode):
         one = self.client.pool_acquire("small", 0, "attention", 4096)
         self.assertRaises(sluice.InvalidError, self.client.engine, "e", pools=[pool(device_pools=[one])], **fine)
         self.assertRaises(sluice.InvalidError, self.client.engine, "e", pools=[pool(device_pools=[one])], world=2, **fine)
-        one.revoke()  # none of them kept it
+        one.revoke()  # no pool kept it
         one.release()
         self.assertRaises(sluice.InvalidError, self.client.engine, "e", pools=[pool(device_pools=[one])], **fine)
         for arguments in (("", 0, "a", 1), ("d", 64, "a", 1), ("d", 0, "A", 1), ("d", 0, "a", 0)):
@@ -739,7 +739,7 @@ class Lifetimes(OnNode):
         op.release()
 
     def test_an_ended_engine_is_gone_at_the_node(self):
-        """Its memory too: a thousand times its size would not fit."""
+        """Its memory as well: a thousand times its size would not fit."""
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(30):
             with self.register() as engine:

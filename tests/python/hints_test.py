@@ -1,5 +1,5 @@
-"""What is said of values that have keys of their own: they come back from disk before their session does, stay longer or less long,
-and back ends of engines pass on what requests say."""
+"""Hints about values with keys of their own: values are read back from disk before their session continues, stay longer or shorter, and
+engines' back ends pass on the hints of requests."""
 
 import asyncio
 import json
@@ -41,8 +41,8 @@ class OnNode(unittest.TestCase):
         return keys
 
     def others(self, name="other"):
-        """Values that nobody wants, so many that those of before are on disk alone. What goes has to be on disk: if only what is to stay
-        were, it would go."""
+        """Puts values that are never read, until the earlier values are only on disk. Each batch is flushed, since only values on disk are
+        evicted: otherwise the values that are to stay would be evicted first."""
         for first in range(0, OTHERS, LENGTH):
             self.client.put_batch([f"{name} {first + i}" for i in range(LENGTH)], [os.urandom(VALUE)] * LENGTH, timeout=60 * PATIENCE)
             self.node.ctl("flush")

@@ -1,4 +1,4 @@
-"""mooncake.lmcache_connector as LMCache's multi-process mode uses it: batches that are submitted, and their ends that an eventfd tells."""
+"""mooncake.lmcache_connector as LMCache's multi-process mode uses it: batches are submitted, and an eventfd signals their ends."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""LMCache's plug-in and its native connector on a real node, with stubs in the place of LMCache: what they answer and hold, and
+"""LMCache's plug-in and its native connector on a real node, with stubs instead of LMCache: their answers, the objects that they hold, and
 that failures of the node become misses. tests/engines runs the real LMCache."""
 
 import asyncio
@@ -26,7 +26,7 @@ CHUNK_BYTES = TOKEN_BYTES * CHUNK
 
 
 class LocalMemory:
-    """LMCache's own memory, of so many objects."""
+    """LMCache's own memory, with space for this number of objects."""
 
     def __init__(self, room=1000, use_hot=False):
         self.room, self.use_hot, self.given = room, use_hot, []
@@ -111,7 +111,7 @@ class OnNode(python_support.OnNode):
         objects = self.objects(memory, values)
         futures = backend.batched_submit_put_task(keys, objects)
         for one in objects:
-            one.ref_count_down()  # as LMCache does behind a put
+            one.ref_count_down()  # as LMCache does after a put
         return futures[0].result(10 * PATIENCE)
 
     def stopped(self):
@@ -331,7 +331,7 @@ class Plugin(OnNode):
 
 class Pins(unittest.TestCase):
     def test_look_ups_and_reads_beside_an_end_are_misses(self):
-        """LMCache's other threads still ask while its engine ends, and what is raised there ends them."""
+        """LMCache's other threads still make look-ups while its engine ends, and an exception there would end them."""
         begun, over = threading.Event(), threading.Event()
 
         def fetch(names, timeout):
@@ -342,7 +342,7 @@ class Pins(unittest.TestCase):
         slow, pins = types.SimpleNamespace(get_pinned_batch=fetch), lmcache.Pins(60)
         pins.add(slow, ["a"], 10)
         self.assertTrue(begun.wait(10 * PATIENCE))
-        pins.add(slow, ["b"], 10)  # waits behind the first one
+        pins.add(slow, ["b"], 10)  # waits for the first one
         found = []
         reader = threading.Thread(target=lambda: found.append(pins.views(["b"], 10 * PATIENCE)))
         reader.start()
@@ -408,7 +408,7 @@ class SecondLevel(OnNode):
         self.assertEqual(self.completion(self.connector.submit_batch_exists(keys)), (True, "", [False, False, True, True]))
 
     def test_weights_are_in_the_keys_and_not_their_path(self):
-        """The server lives on when engines are started again with other weights, and nobody says which they have: then nothing is found."""
+        """The server keeps running when engines are restarted with other weights, and does not know which they have: then nothing is found."""
         one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
 
         def there(model):
@@ -446,7 +446,7 @@ class SecondLevel(OnNode):
 
 
 class Howto(unittest.TestCase):
-    """What users copy from it is what the code takes."""
+    """The texts that users copy are accepted by the code."""
 
     @staticmethod
     def lines(name):

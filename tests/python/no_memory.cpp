@@ -1,5 +1,5 @@
-/* tests/python/no_memory.cpp - preloaded: the n-th object from now on that C++ code of this thread
- * makes finds no memory. */
+/* tests/python/no_memory.cpp - preloaded: makes the n-th next allocation of a C++ object in this
+ * thread fail. */
 #include <cstdlib>
 #include <new>
 

@@ -133,7 +133,7 @@ class Objects(OnNode):
             self.assertEqual(done.returncode, 2)
             for part in (f"{gib} bytes (1 GiB)", f"not {gib + 1}", "in parts"):
                 self.assertIn(part, done.stderr)
-        with open(file, "rb") as rest:  # the last part of a file, behind a command that has read the others
+        with open(file, "rb") as rest:  # the rest of a file, after a command that has read the first part
             rest.seek(gib)
             subprocess.run([self.node.ctl_program, "put", "rest", *self.node.where], stdin=rest, env=self.node.environment, check=True)
         self.assertEqual(self.client.get("rest"), b"\0")
@@ -144,7 +144,7 @@ class Objects(OnNode):
         self.assertEqual((cluster.listen, nodes), ("", []))
 
     def test_what_does_not_fit_has_no_space(self):
-        """Half of memory is pinned by each of two: there is nothing left to evict."""
+        """Half of memory is pinned by each of two: nothing is left to evict."""
         with client(self.node) as other:
             views = []
             for i in range(62):
@@ -243,7 +243,7 @@ class Hostile(OnNode):
         self.assertFalse(self.client.exists("n"))
 
     def test_a_buffer_in_use_cannot_be_resized(self):
-        """What libsluice reads without the GIL stays where it is: a batch that fails lets all go again."""
+        """libsluice reads these bytes without the GIL, so they must not move: a batch that fails releases all of them."""
         value = bytearray(b"x" * 100)
         self.raises(TypeError, self.client.put_batch, ["a", "b"], [value, None])
         value.extend(b"y")  # BufferError if the first view were still held
@@ -329,7 +329,7 @@ class Hostile(OnNode):
 
 class Threads(OnNode):
     def test_others_run_while_one_waits(self):
-        """A put that waits for an actor that is stopped holds no lock of the interpreter."""
+        """A put that waits for a stopped actor does not hold the GIL."""
         self.client.put("there", b"x")
         ended = []
 
@@ -347,7 +347,7 @@ class Threads(OnNode):
                 self.assertEqual(self.client.get("there"), b"x")  # and other calls of the same client
                 turns += 1
             waiting.join()
-        # With the lock held there would be at most two: one before it was taken, one after.
+        # With the GIL held there would be at most two: one before it was taken, one after.
         self.assertGreater(turns, 2)
         self.assertEqual(ended, [sluice.Code.TIMEOUT])
 

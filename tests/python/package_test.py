@@ -1,5 +1,5 @@
-"""The package mooncake without its store: configuration, the service of metadata, the engine, the store for asyncio, and
-how programs are run. No node is needed."""
+"""The package mooncake without its store: configuration, the metadata service, the engine, the store for asyncio, and how programs
+are run. They need no node."""
 
 import asyncio
 import contextlib
@@ -165,8 +165,8 @@ class MetadataService(unittest.TestCase):
             connection.close()
 
     def raw(self, line, headers, body):
-        """All that is answered to these bytes, until the server ends the connection. None: it ended before all was read, and
-        the system dropped what it had answered."""
+        """The whole answer to these bytes, until the server ends the connection. None: it ended before all was read, and the
+        system dropped the answer."""
         data = line + b"\r\nHost: h\r\n" + headers + b"\r\n" + body
         with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as connection:
             connection.sendall(data)
@@ -352,7 +352,7 @@ class MetadataService(unittest.TestCase):
             self.assertEqual(caught.exception.errno, errno.EADDRINUSE)
         with http_metadata_server.MetadataServer("127.0.0.1", first.server_port) as second:
             self.assertEqual(self.ask("GET", "/metadata?key=a", port=second.server_port)[0], 404)
-        for _ in range(20):  # as soon as it is there, also before it serves
+        for _ in range(20):  # as soon as it exists, even before it serves
             http_metadata_server.MetadataServer("127.0.0.1", first.server_port).server_close()
 
     def test_the_program_listens_and_ends_when_it_is_told(self):
@@ -533,7 +533,7 @@ class Engine(unittest.TestCase):
 
 
 class FakeStore:
-    """What an async store may be made over: any methods."""
+    """An async store can wrap any object with methods."""
 
     def __init__(self):
         self.values, self.begin, self.go, self.ended = {}, threading.Event(), threading.Event(), False

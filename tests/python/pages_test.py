@@ -1,5 +1,5 @@
-"""Pages of an engine's memory by their addresses: every byte lands where it belongs, and arguments that do not fit are refused
-before anything is read or written."""
+"""Pages of an engine's memory by their addresses: every byte arrives at the right place, and arguments that do not fit are refused before
+anything is read or written."""
 
 import array
 import ctypes
@@ -23,7 +23,7 @@ def indices(*pages, page=PAGE):
 
 
 class Pool:
-    """Memory of PAGES pages: two halves (K and V), of each page one piece in each. It stays: addresses hold nothing."""
+    """Memory of PAGES pages: two halves (K and V), of each page one piece in each. It is kept alive: addresses hold no reference."""
 
     kept = []
 

@@ -1,16 +1,16 @@
-# The Python package, as it was built here.
+# The Python package of this build.
 foreach(suite objects pages batches backend weights sglang sglang_linker lmcache_native vllm_tier vllm_native vllm_handover vllm_proxy vllm_native_node
     vllm_handover_node vllm_layers rank_layers cold engines waiting why recording session_pause hints sglang_hints package daemons)
     sl_python_test(${suite} LABEL python SCRIPT python/${suite}_test.py TIMEOUT 600)
 endforeach()
-# A sanitized wheel would be of no use to anybody, and nothing is preloaded into sanitized programs.
+# A sanitized wheel would be useless, and nothing is preloaded into sanitized programs.
 if(NOT SL_SANITIZE)
     enable_language(CXX)
     add_library(no_memory SHARED ${CMAKE_CURRENT_LIST_DIR}/no_memory.cpp)
     set_target_properties(no_memory PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests/held)
     sl_python_test(wheel LABEL python SCRIPT python/wheel_test.py TIMEOUT 1800 LOCK build_tree)
 endif()
-# mooncake.store: its contract row by row, and drivers that play the engines' connectors.
+# mooncake.store: its contract row by row, and drivers that imitate the engines' connectors.
 if(TARGET mooncake_store)
     sl_python_test(store LABEL python SCRIPT python/store_test.py TIMEOUT 600)
     sl_python_test(store_cold LABEL python SCRIPT python/store_cold_test.py TIMEOUT 600)

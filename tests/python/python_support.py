@@ -1,5 +1,5 @@
-"""What the tests of the Python package share: the package that was built (or, with SLUICE_TEST_PACKAGE=installed, the one
-that pip installed), and clients of a test's node."""
+"""Shared code of the tests of the Python package: the package of this build (or, with SLUICE_TEST_PACKAGE=installed, the one that pip
+installed), and clients of a test's node."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ PACKAGE = os.environ.get("SLUICE_TEST_PACKAGE", os.path.join(ROOT, "build", "rel
 LIBASAN = os.environ.pop("SLUICE_TEST_PRELOAD", "")
 NO_LEAKS = ":detect_leaks=0"
 if LIBASAN and "LD_PRELOAD" not in os.environ:
-    # A sanitizer's runtime comes first in its process, which is the interpreter here. The interpreter itself is not
-    # sanitized and leaves memory behind at its end. Its own allocator would hide what is overrun or used after free.
+    # A sanitizer's runtime has to be loaded first in its process, here the interpreter. The interpreter itself is not sanitized and leaks
+    # memory at its end. Its own allocator would hide overruns and uses after free.
     os.environ.update(LD_PRELOAD=LIBASAN, PYTHONMALLOC="malloc",
                       ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + NO_LEAKS)
     os.execv(sys.executable, [sys.executable, *sys.argv])
@@ -38,7 +38,7 @@ from node_support import PATIENCE, Node  # noqa: E402
 
 
 def weights_wait(case):
-    """On a busy machine, too, files are looked at in time."""
+    """Makes the digest of files finish in time, even on a busy machine."""
     patched = mock.patch.object(sluice.weights, "WAIT_SECONDS", 100 * PATIENCE)
     patched.start()
     case.addCleanup(patched.stop)
@@ -55,13 +55,13 @@ def weights_make(case, text):
 
 
 def environment():
-    """Of a process that uses the package too."""
+    """Environment of a process that also uses the package."""
     preload = {"SLUICE_TEST_PRELOAD": LIBASAN} if LIBASAN else {}
     return {**os.environ, **preload, "SLUICE_TEST_PACKAGE": PACKAGE}
 
 
 def interpreter(program, **environment):
-    """What becomes of a program in an interpreter of its own, with the package."""
+    """Runs a program in an interpreter of its own, with the package; returns the result."""
     variables = {**os.environ, **environment, "PYTHONPATH": "" if PACKAGE == "installed" else PACKAGE}
     if LIBASAN:
         variables.update(LD_PRELOAD=LIBASAN, PYTHONMALLOC="malloc", ASAN_OPTIONS=os.environ.get("ASAN_OPTIONS", "") + NO_LEAKS)
@@ -69,7 +69,7 @@ def interpreter(program, **environment):
 
 
 def _others_at_rest(but):
-    """{thread: how often it was switched} of all other threads of this process, which sleep; None: one of them does not."""
+    """{thread: number of its context switches} of all other threads of this process, which sleep; None: one of them does not."""
     switches = {}
     for thread in os.listdir("/proc/self/task"):
         if int(thread) not in (threading.get_native_id(), but):
@@ -85,9 +85,9 @@ def _others_at_rest(but):
 
 
 def fork(but=0):
-    """os.fork() for processes with threads. libc takes its allocator's locks for a fork, a sanitizer's runtime does not: its child waits
-    for ever for a lock that another thread held. So with a sanitizer the child goes on only when no other thread ran meanwhile, and
-    there is another fork else. but: native id of a thread that may run, since it hardly ever allocates."""
+    """os.fork() for processes with threads. For a fork, libc takes its allocator's locks; a sanitizer's runtime does not, so its child
+    would wait forever for a lock that another thread held. With a sanitizer, the child therefore continues only if no other thread ran
+    meanwhile; otherwise the fork is repeated. but: native id of a thread that may run, since it hardly ever allocates."""
     if not LIBASAN:
         return os.fork()
     until = time.monotonic() + 60
@@ -115,15 +115,15 @@ def fork(but=0):
 
 
 def client(node, **options):
-    """A client of the node of a test."""
+    """A client of a test's node."""
     settings = {"runtime_dir": node.directory + "/run", "shm_dir": node.shm, "op_timeout": f"{10 * PATIENCE}s", **options.pop("settings", {})}
     return sluice.Client(node.instance, settings=settings, **{"timeout": 10 * PATIENCE, **options})
 
 
 class OnNode(unittest.TestCase):
-    """Tests on one node a class, which is empty when a test begins; self.client is for that test alone."""
+    """Tests on one node a class, which is empty when a test begins; self.client is only for that test."""
 
-    settings = {"ranks": 1, "memory": "64MiB"}  # of the node
+    settings = {"ranks": 1, "memory": "64MiB"}  # settings of the node
     client_settings = {}
 
     @classmethod

@@ -1,5 +1,5 @@
-"""Stores and loads by layers with one process a rank, on a real node: this process begins them, and the ranks' processes say what
-they have computed and wait for what comes. Ranks are killed and stopped in between."""
+"""Stores and loads by layers with one process a rank, on a real node: this process starts them, and the ranks' processes report computed
+layers and wait for loaded ones. Ranks are killed and stopped in between."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ def pool(group, ranks, layers=(), addresses=None, memory_bytes=0):
 
 
 class Process:
-    """What runs in the process of a rank; each method is a command of the test."""
+    """The program of a rank's process; each method is a command of the test."""
 
     def __init__(self, instance, directory, shm, rank, ranks):
         self.rank = Rank(rank, ranks, "HN" if ranks < 4 else "NH")
@@ -107,7 +107,8 @@ class Child:
         return answer
 
     def ready(self, op, layers, timeout):
-        """Of an op whose STORE may still be on its way: a rank that asks first hears for a second that there is none."""
+        """Reports layers of an op whose STORE may still be under way: for a second, a rank that is early gets the answer that there is no
+        such op."""
         answers = []
 
         def noted():
@@ -184,7 +185,7 @@ class Ranks(unittest.TestCase):
     def test_all_ranks_say_what_they_have_computed_and_wait_for_what_comes(self):
         for ranks in (1, 2, 4):
             with self.subTest(ranks=ranks), RealNode(ranks=ranks, memory="64MiB") as real, Team(real, ranks) as team:
-                team.each("poison")  # what is read too early is not right
+                team.each("poison")  # so that reading too early fails
                 op = team.store()
                 for layer in range(LAYERS):
                     for one in team.ranks:
@@ -258,17 +259,17 @@ class Ranks(unittest.TestCase):
             for one in team.ranks:
                 one.ready(op, LAYERS - 1, 5 * PATIENCE)
             die()
-            op.layers_ready(LAYERS)  # the STORE says so when it comes again
+            op.layers_ready(LAYERS)  # the STORE reports them when it is sent again
             self.assertEqual(op.wait().stored_count, len(KEYS))
             swapper = real.pid("swapper.1")
-            os.kill(swapper, signal.SIGSTOP)  # else the load has ended before
+            os.kill(swapper, signal.SIGSTOP)  # otherwise the load would have ended before
             load = team.load()
             for one in team.ranks:
                 one.tell("wait", load.number, LAYERS, 10 * PATIENCE)
             die()
-            with contextlib.suppress(ProcessLookupError):  # the supervisor ends what is stopped for a second
+            with contextlib.suppress(ProcessLookupError):  # the supervisor ends an actor that is stopped for a second
                 os.kill(swapper, signal.SIGCONT)
-            self.assertEqual(load.wait().block_count, len(KEYS))  # sends the LOAD again, too: libsluice has no thread of its own
+            self.assertEqual(load.wait().block_count, len(KEYS))  # also sends the LOAD again: libsluice has no thread of its own
             self.assertEqual([one.hear() for one in team.ranks], [["ok", [LAYERS, len(KEYS)]]] * 2)
             self.assertEqual([team.each("wrong", layer) for layer in range(LAYERS)], [[0, 0]] * LAYERS)
 

@@ -1,4 +1,4 @@
-"""A recording becomes the requests that were made; what is torn, damaged or no recording is told. node/record has a node's own."""
+"""A recording gives the requests that were made; torn, damaged and other files are reported. node/record tests a node's own recording."""
 
 import argparse
 import os
@@ -33,7 +33,7 @@ def varint(number):
 
 
 def event(kind, name=0, parent=0, size=0, tokens=0, hint=0, new_op=False, count=0, after_us=0):
-    """Without what is left out of events that resemble the one before."""
+    """An event, without the fields that are left out because they repeat the event before."""
     extra = hint | 4 * new_op
     return (bytes([kind | (0x10 if parent else 0) | (0x80 if extra else 0)]) + (bytes([extra]) if extra else b"") + varint(after_us)
             + (varint(count) if kind == LOST else b"") + struct.pack("<Q", name) + (struct.pack("<Q", parent) if parent else b"")

@@ -1,4 +1,4 @@
-"""A word in the middle of a pause: blocks of the session come back from disk before its next turn, and nobody else's."""
+"""A hint in the middle of a pause: blocks of that session are read back from disk before its next turn, and no other blocks are."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class SessionPause(unittest.TestCase):
         return [bytes([agent, i]) * 8 for i in range(LENGTH)]
 
     def stored(self):
-        """Each session stored its blocks and pauses. Others have come since: the blocks are on disk alone."""
+        """Each session stored its blocks and pauses. Other stores followed: the blocks are only on disk."""
         for agent in range(AGENTS):
             first = agent * LENGTH
             self.engine.store(hashes=self.keys(agent), blocks=range(first, first + LENGTH), hints={"session_id": f"agent {agent}"}).wait()
@@ -44,7 +44,7 @@ class SessionPause(unittest.TestCase):
         self.node.ctl("flush")
 
     def turn(self, agent):
-        """The session's next turn, whose bytes are right: where its blocks came from."""
+        """Runs the session's next turn and checks its bytes; returns where its blocks came from."""
         first = COUNT + agent * LENGTH
         self.memory[first * BLOCK:(first + LENGTH) * BLOCK] = bytes(LENGTH * BLOCK)
         result = self.engine.load(hashes=self.keys(agent), blocks=range(first, first + LENGTH), timeout=30 * PATIENCE,
@@ -65,7 +65,7 @@ class SessionPause(unittest.TestCase):
 
     def test_blocks_come_before_the_turn_that_was_told_in_the_pause(self):
         self.stored()
-        self.assertEqual(self.counted("session_parts_prefetched"), 0)  # nobody said anything yet
+        self.assertEqual(self.counted("session_parts_prefetched"), 0)  # no hint was given yet
 
         in_time, began = self.came(LENGTH, TOLD * PATIENCE, "blocks of the session come"), time.monotonic()
         self.assertIs(self.client.session_pause("agent 1", TOLD), True)
@@ -73,7 +73,7 @@ class SessionPause(unittest.TestCase):
         print(f"told {TOLD} s: the blocks are there after {time.monotonic() - began:.2f} s")
 
         self.assertEqual(self.turn(1), {"memory": LENGTH, "disk": 0})
-        self.assertEqual(self.turn(2), {"memory": 0, "disk": LENGTH})  # of which nothing was said
+        self.assertEqual(self.turn(2), {"memory": 0, "disk": LENGTH})  # a session without a hint
         self.assertEqual(self.counted("session_pauses_told"), 1)
 
     def test_a_pause_that_is_over_brings_them_at_once(self):
@@ -85,8 +85,8 @@ class SessionPause(unittest.TestCase):
         self.assertEqual(self.turn(3), {"memory": LENGTH, "disk": 0})
 
     def test_blocks_that_left_in_the_pause_come_again_before_it_ends(self):
-        """Nothing is worth more, so that they are kept from the beginning. But of what others store at once nothing is on disk yet, and so
-        what is goes."""
+        """Nothing is worth more, so they are kept from the beginning. But blocks that others store at the same time are not on disk yet, so
+        these are evicted."""
         self.engine.store(hashes=self.keys(0), blocks=range(LENGTH), hints={"session_id": "agent 0", "pause": TOLD * PATIENCE}).wait()
         self.node.ctl("flush")
         self.engine.store(hashes=[os.urandom(16) for _ in range(OTHERS)], blocks=[COUNT + i % COUNT for i in range(OTHERS)]).wait(60)

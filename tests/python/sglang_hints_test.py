@@ -1,5 +1,5 @@
-"""What SGLang says of sessions reaches the node with the pages: of HiCache's calls by their extra info, of the linker's by the session
-that it offloads for."""
+"""SGLang's information about sessions reaches the node with the pages: in the extra info of HiCache's calls, and with the session that
+the linker offloads for."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class OnNode(unittest.TestCase):
 
 
 class Hicache(OnNode):
-    """Whoever fills the extra info of HiCache's calls: SGLang's own linker of Mooncake does so with the session."""
+    """The caller fills the extra info of HiCache's calls with the session: SGLang's own linker of Mooncake does so."""
 
     def storage(self, **config):
         told = {"interface_v1": 1, "instance": self.node.instance,
@@ -70,7 +70,7 @@ class Hicache(OnNode):
 
 
 class Linker(OnNode):
-    """SGLang names the session of what it offloads. Of what it loads the last page says whose it is."""
+    """SGLang names the session when it offloads. When it loads, the last page determines the session."""
 
     make, transfers = of_linker.OnNode.make, staticmethod(of_linker.OnNode.transfers)
 
@@ -91,7 +91,7 @@ class Linker(OnNode):
         wait_until(lambda: self.turns() == 1, 10 * PATIENCE, "the turn is known")
         self.assertTrue(made.load("other", self.transfers(["system"], [4])))
         self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
-        made.reset()  # waits for what is told, too
+        made.reset()  # also waits for the hints to be sent
         self.assertEqual(self.turns(), 2)
 
     def test_values_of_all_pools_come_back_when_the_pause_is_over(self):
@@ -107,9 +107,9 @@ class Linker(OnNode):
                 else:
                     self.assertTrue(made.load("request", self.transfers(keys, [4, 5, 6], state=4)))
                     self.assertTrue(made.finish_layer_wise_loading(made.start_layer_wise_loading()))
-                made.reset()  # waits for what is told, too
+                made.reset()  # also waits for the hints to be sent
                 self.assertIs(self.client.session_pause("chat 7", TOLD), True)
-                for first in range(0, 200, 8):  # others take all of memory
+                for first in range(0, 200, 8):  # other values fill all of memory
                     self.client.put_batch([f"{turn} {first + i}" for i in range(8)], [os.urandom(256 << 10)] * 8, timeout=60 * PATIENCE)
                     self.node.ctl("flush")
                 self.assertEqual(here(), 0)

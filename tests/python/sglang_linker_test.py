@@ -1,5 +1,5 @@
-"""sluice.sglang.linker over a stand-in of SGLang: what is offloaded comes back layer by layer, and whatever is missing ends a load,
-never with other bytes. tests/engines/sglang_native.py drives it with SGLang's own classes."""
+"""sluice.sglang.linker over a stand-in for SGLang: offloaded pages are loaded layer by layer, and a missing page ends a load, never with
+other bytes. tests/engines/sglang_native.py drives it with SGLang's own classes."""
 
 import os
 import threading
@@ -62,7 +62,7 @@ class OnNode(python_support.OnNode):
         return linker.pop_completed_offload()
 
     def load(self, linker, keys, pages, state):
-        """Whether all came."""
+        """Whether all layers were loaded."""
         self.assertTrue(linker.load("request", self.transfers(keys, pages, state)))
         index = linker.start_layer_wise_loading()
         self.assertGreaterEqual(index, 0)
@@ -151,7 +151,7 @@ class Failures(OnNode):
         with self.assertLogs(module.logger) as said:
             self.assertFalse(self.linker.finish_layer_wise_loading(self.linker.start_layer_wise_loading()))
         self.assertIn("1 of 2 pages of pool kv did not arrive", said.output[0])
-        self.assertTrue(self.load(self.linker, KEYS[:1], [6], None))  # the next one is fine
+        self.assertTrue(self.load(self.linker, KEYS[:1], [6], None))  # the next one succeeds
         self.assertEqual(self.bytes_of(self.linker, [6], 3), self.bytes_of(self.linker, [1], 3))
 
     def test_what_is_loaded_stays_though_it_is_removed_meanwhile(self):

@@ -1,5 +1,5 @@
-"""sluice.sglang over a stand-in of SGLang (sglang_standin): which bytes go where under which key, who shares what, and that a node
-that fails is a miss. tests/engines/sglang_native.py drives the same with SGLang's own classes."""
+"""sluice.sglang over a stand-in for SGLang (sglang_standin): which bytes are stored under which key, which ranks share them, and that a
+failing node is a miss. tests/engines/sglang_native.py drives the same with SGLang's own classes."""
 
 import logging
 import os
@@ -135,7 +135,7 @@ class Pages(OnNode):
         self.assertEqual(self.store(mha()).batch_exists(KEYS[:1]), 1)
 
     def test_settings_that_give_bytes_another_meaning_are_in_the_keys(self):
-        """Both kinds of FP8 lie in pools of bytes, so neither the pool's type nor its sizes tell them apart."""
+        """Both kinds of FP8 are in pools of bytes, so neither the pool's type nor its sizes distinguish them."""
         def told(of, **settings):
             before = dict(vars(of))
             vars(of).update(settings)
@@ -245,7 +245,7 @@ class Hybrid(OnNode):
         return store
 
     def write(self, pages, index, states):
-        """states: after how many pages."""
+        """states: numbers of pages after which there is a state."""
         self.hybrid.batch_set_v1(KEYS[:pages], indices(*range(pages)))
         told = [PoolTransfer(PoolName.INDEXER, indices(*range(index)), KEYS[:index])]
         told += [PoolTransfer(PoolName.MAMBA, indices(*states, page=1), [KEYS[number - 1] for number in states])] if states else []
@@ -312,7 +312,7 @@ class Peers(OnNode):
             return super().store(pool, *how, **more)
 
     def test_pages_of_another_node_are_hits_where_peers_are_asked(self):
-        """Its model lies elsewhere; other weights are a miss there, too."""
+        """Its model is at another path; other weights are also a miss there."""
         ports = [free_port() for _ in range(4)]
         nodes = [self.peer("a", ports[:2], "b", ports[2:]), self.peer("b", ports[2:], "a", ports[:2])]
         pools, paths = [fill(mha()), fill(mha())], [weights_make(self, "weights") for _ in range(2)]
@@ -349,7 +349,7 @@ class Failures(OnNode):
             self.assertEqual(len(said), 1, said)
             self.assertIn("storing fails", said[0])
             node.start()
-            time.sleep(1.1)  # it was left alone for `retry`
+            time.sleep(1.1)  # after a failure it was not asked for `retry`
             said = self.lines(lambda: wait_until(lambda: store.batch_set_v1(KEYS[1:2], indices(1)) == [True], 10, "it works again"))
             self.assertIn("works again", said[-1])
 
@@ -362,7 +362,7 @@ class Failures(OnNode):
             began = time.monotonic()
             stored = store.batch_set_v1(KEYS[1:2], indices(1))[0]  # the supervisor may have replaced it by then
             self.assertLess(time.monotonic() - began, 2 * PATIENCE)
-            self.assertIn(store.batch_exists(KEYS), (1 + stored, 2))  # one without an answer may be carried out later
+            self.assertIn(store.batch_exists(KEYS), (1 + stored, 2))  # a store without an answer may be carried out later
             self.assertEqual(store.batch_get_v1(KEYS[:1], indices(5)), [True])
             self.assertEqual(pool.page(5), pool.page(0))
             wait_until(lambda: store.batch_set_v1(KEYS[2:3], indices(2)) == [True], 20, "pages are stored again")

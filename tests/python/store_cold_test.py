@@ -1,5 +1,5 @@
-"""Processes that together want far more from disk than memory has room for, with leases on what they look up: each gets
-all of it, byte by byte."""
+"""Processes that together read far more from disk than memory holds, with leases on the keys that they look up: each
+gets all its values, byte for byte."""
 
 import hashlib
 import random

@@ -1,4 +1,4 @@
-"""mooncake.store on a node: its life, every way to write and to read, sessions, removal, arguments, threads, forks."""
+"""mooncake.store on a node: setup and close, every way to write and to read, sessions, removal, arguments, threads, forks."""
 
 import array
 import ctypes
@@ -24,7 +24,7 @@ MASTER = "127.0.0.1:50051"
 
 
 def use(node):
-    """The node is the one that every store of this process finds."""
+    """All stores of this process find this node."""
     os.environ.update(SLUICE_INSTANCE=node.instance, SLUICE_RUNTIME_DIR=node.directory + "/run", SLUICE_SHM_DIR=node.shm)
 
 
@@ -941,7 +941,7 @@ class ShortLeases(OnNode):
 
 
 class Dummy(OnNode):
-    """In front of a mooncake_client, of which only the file is needed that it writes."""
+    """A dummy for a mooncake_client, of which only the file that it writes is needed."""
 
     def setUp(self):
         super().setUp()
@@ -1032,8 +1032,8 @@ class Dummy(OnNode):
                 self.assertEqual(dummy.unregister_buffer(at), 0)
 
     def test_what_pools_may_share(self):
-        """The same start with other lengths is one buffer, of which the longest counts; a missing one is none; two that share some of
-        their bytes are an error, and so is what lies behind the memory."""
+        """The same start with other lengths is one buffer, of which the longest counts; a missing one is ignored; two that share some of
+        their bytes are an error, and so is a buffer past the end of the memory."""
         pools = self.hybrid_pools()
         dummy = self.front(9 * MIB)
         at, _ = pools["temporal"]
@@ -1083,7 +1083,7 @@ class OnDisk(OnNode):
         self.assertEqual(self.store.get(gone[1]), bytes(memory.bytes))
 
     def stop_for(self, seconds):
-        """Nobody answers for so long."""
+        """Stops the registrar for this time."""
         pids = self.node.stoppable("registrar")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -1092,8 +1092,7 @@ class OnDisk(OnNode):
         self.addCleanup(alive_again.join)
 
     def impatient_reader(self, name):
-        """A store whose calls wait 2 s a PACE, and keys of which values of 150,000 times the key are on disk alone; "here" is in
-        memory."""
+        """A store whose calls wait 2 s a PACE, and keys whose values, 150,000 times the key, are only on disk; "here" is in memory."""
         keys = [f"{name}{i}" for i in range(40)]
         for key in keys:
             wait_until(lambda key=key: self.store.put(key, key.encode() * 150_000) == 0, 10, f"{key} is stored")
@@ -1105,7 +1104,7 @@ class OnDisk(OnNode):
         return reader, gone
 
     def test_a_batch_may_take_longer_than_a_call_waits(self):
-        """What has not come when the call's time is over is waited for on, value by value, as long as there are answers."""
+        """When a call's time is over, missing values are waited for one by one, as long as answers arrive."""
         reader, gone = self.impatient_reader("slow")
         self.stop_for(2 * PACE + 0.7)
         handles = reader.batch_get_buffer(["here", gone[0], gone[1]])
@@ -1121,7 +1120,7 @@ class OnDisk(OnNode):
         self.assertEqual((bytes(into.bytes[:size]), bytes(into.bytes[MIB:MIB + 5])), (gone[0].encode() * 150_000, b"value"))
 
     def on_disk_alone(self, keys):
-        """A reader without memory of its own; nobody else contributes any, so that nothing can be read from disk."""
+        """A reader without memory of its own; no other process contributes any, so that nothing can be read from disk."""
         for key in keys:
             wait_until(lambda key=key: self.store.put(key, b"value") == 0, 10, "it is stored")
         wait_until(lambda: all(any(d.is_local_disk_replica() for d in found)
@@ -1132,7 +1131,7 @@ class OnDisk(OnNode):
 
     def test_long_keys_are_removed_with_all_though_nobody_can_read_them(self):
         reader = self.on_disk_alone(["short", *(f"{i}long" * 500 for i in range(4))])
-        self.assertEqual(reader.remove_by_regex("long|short", True), 1)  # a pattern finds no key that goes by its digest
+        self.assertEqual(reader.remove_by_regex("long|short", True), 1)  # a pattern does not match a key that is replaced by its digest
         self.assertEqual(reader.remove_all(True), 4)
 
     def test_a_load_by_handle_or_session_that_failed_is_a_miss_to_look_ups_as_well(self):
@@ -1153,12 +1152,12 @@ class OnDisk(OnNode):
         self.assertEqual(unpinned.batch_is_exist(keys), [1, 1, 0])
 
     def test_what_could_not_be_read_is_a_miss_to_look_ups_for_a_while(self):
-        """An engine whose load failed looks again at once: with a yes it would load, fail and look for ever."""
+        """An engine whose load failed looks the key up again immediately: if it were found, the engine would load and fail forever."""
         memory = Memory(os.urandom(MIB))
         wait_until(lambda: self.store.put_from("k", memory.at, MIB) == 0, 10, "it is stored")
         wait_until(lambda: any(d.is_local_disk_replica() for d in self.store.get_replica_desc("k")), 10, "it is on disk")
         reader, into = self.open(segment=0), Memory(MIB)
-        self.assertEqual(self.store.close(), 0)  # nobody contributes: there is no memory to read it into
+        self.assertEqual(self.store.close(), 0)  # no process contributes: there is no memory to read it into
         self.assertEqual(reader.batch_is_exist(["k", "none"]), [1, 0])
         self.assertEqual(reader.get_into("k", into.at, MIB), -200)
         self.assertEqual(reader.batch_is_exist(["k", "none"]), [0, 0])
@@ -1187,7 +1186,7 @@ class OnDisk(OnNode):
 
 class Sizes(OnNode):
     def test_what_was_larger_than_its_memory_is_a_miss_to_look_ups_for_a_while(self):
-        """Engines with one rank and with two name other parts by the same key."""
+        """Engines with one rank and with two use the same key for different parts."""
         into = Memory(MIB)
         self.assertEqual(self.store.put("k", b"v" * MIB), 0)
         self.assertEqual(self.store.batch_get_into_multi_buffers(["k"], [[into.at, into.at + 4096]], [[4096, 4096]]), [-600])
@@ -1284,10 +1283,10 @@ class Registration(OnNode):
 
 
 class Deadlines(OnNode):
-    """Nobody answers: the registrar is stopped, and so is the supervisor that would start another one."""
+    """No answers: the registrar is stopped, and so is the supervisor that would replace it."""
 
     def seconds(self, call, code):
-        """How long it takes to answer code."""
+        """Seconds until it answers code."""
         with self.node.standing_still("registrar"):
             began = time.monotonic()
             self.assertEqual(call(), code)
@@ -1392,7 +1391,7 @@ class Threads(OnNode):
         close = threading.Thread(target=store.close)
         for thread in (write, close):
             thread.start()
-            time.sleep(0.05)  # or there is nothing to wait for: that is fine, too
+            time.sleep(0.05)  # or there is nothing to wait for, which is also right
         wait_until(lambda: store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER) == 0, 10, "set up anew")
         self.assertEqual(store.register_buffer(memory.at, 5), 0)
         self.assertEqual(store.batch_get_session_start(["k"]), [0])

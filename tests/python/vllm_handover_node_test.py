@@ -40,7 +40,7 @@ class Side(Played):
         self.scheduler.handovers.mode = MODES[mode]
         self.scheduler.settings.handover_timeout = HANDED_SECONDS
         self.scheduler.settings.save = False  # nothing but hand-overs brings blocks
-        self.finished, self.failed = set(), set()  # requests
+        self.finished, self.failed = set(), set()  # only hand-overs move blocks
 
     def take(self, tokens):
         if self.next + tokens // STATES + 1 >= BLOCKS:
@@ -51,7 +51,7 @@ class Side(Played):
         return [*one.block_hashes, f"{one.request_id} tail"]
 
     def prefill(self, one):
-        """Computes the prompt, and gives what decode is told."""
+        """Computes the prompt, and returns the transfer parameters for decode."""
         blocks = self.take(one.num_tokens)
         for block, key in zip(blocks, self.keys(one)):
             for rank in self.ranks:
@@ -64,7 +64,7 @@ class Side(Played):
         return given
 
     def decode(self, one):
-        """Begins to receive; gives the request's blocks."""
+        """Starts to receive; returns the request's blocks."""
         tokens, later = self.scheduler.match(one, 0)
         blocks = self.take(one.num_tokens - 1)
         self.scheduler.allocated(one, [blocks], tokens)
@@ -82,7 +82,7 @@ class Side(Played):
         self.scheduler.step_end()
 
     def wait(self, one, *others, seconds=HANDED_SECONDS):
-        """Whether the request's blocks have come. others: sides that are in other processes, really."""
+        """Whether the request's blocks have arrived. others: sides that would really be in other processes."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for side in (*others, self):
@@ -230,7 +230,7 @@ class OneNode(Sides):
             self.assertLess(time.monotonic() - began, DEADLINE_SECONDS + 6 * PATIENCE)
 
     def settled(self, prefill, decode, name):
-        """Hand-overs go on as before; the first ones may find that the node does not know the ranks."""
+        """Hand-overs work as before; the first ones may find that the node does not know the ranks."""
         for attempt in range(20):
             given = prefill.prefill(prompt(f"{name} {attempt}", 100, ASKED))
             one = prompt(f"{name} {attempt}", 100, given)

@@ -1,5 +1,5 @@
-"""Hand-overs of vLLM's connector without vLLM: what is sent and received of a prompt, and what becomes of requests whose hand-over
-fails. The stage is that of vllm_native_test.py; prefill and decode are two of them."""
+"""Hand-overs of vLLM's connector without vLLM: what is sent and received of a prompt, and the results of requests whose hand-over fails.
+The stage is that of vllm_native_test.py; prefill and decode are two of them."""
 
 import logging
 import unittest
@@ -15,7 +15,7 @@ ASKED = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id
 
 
 class Node(native.Node):
-    """Hand-overs that are begun, too."""
+    """Also records hand-overs that were started."""
 
     def __init__(self, class_count=1):
         super().__init__(class_count)
@@ -139,7 +139,7 @@ class Sending(Quiet):
 
     def test_a_window_sends_what_decode_needs(self):
         prefill = Prefill(200, classes=native.HYBRID)
-        prefill.tables[1][:8] = [0] * 8  # tokens before 200 - 64 + 1 are gone
+        prefill.tables[1][:8] = [0] * 8  # tokens before 200 - 64 + 1 were freed
         self.assertIsNotNone(prefill.end())
         full, window = prefill.sends
         self.assertEqual((full.first, len(full.hashes), window.first, len(window.hashes)), (0, 13, 8, 5))
@@ -233,7 +233,7 @@ class Tails(unittest.TestCase):
 
 class Receiving(Quiet):
     def pair(self, tokens=100, classes=native.FULL, computed=0, **more):
-        """(a decode stage whose request has what prefill gave it, the request, prefill)"""
+        """(a decode stage whose request has prefill's parameters, the request, prefill)"""
         prefill = Prefill(tokens, classes=classes)
         made = stage(classes, **more)
         one = request("d", tokens, prefill.end())
@@ -298,7 +298,7 @@ class Receiving(Quiet):
         made.end()
         told = made.begin()
         self.assertEqual((told.finished, told.failed, told.invalid), ({"d"}, {"d"}, set()))
-        self.assertTrue(told.register)  # if the node was started anew, it does not know the ranks
+        self.assertTrue(told.register)  # a restarted node does not know the ranks
         self.assertEqual(made.pool.held, set())
         self.assertEqual(made.match(one), (48, True))
         made.load(one)
@@ -341,7 +341,7 @@ class Receiving(Quiet):
         made.node.end(full, blocks=0, code=sluice.Code.HANDOVER)
         made.end()
         self.assertTrue(window.cancelled)
-        self.assertEqual(made.begin().failed, set())  # the request's blocks are still written to
+        self.assertEqual(made.begin().failed, set())  # the request's blocks are still being written
         made.node.end(window, blocks=0, code=sluice.Code.CANCELLED)
         made.end()
         self.assertEqual(made.begin().failed, {"d"})

@@ -1,5 +1,5 @@
-"""Layer by layer without vLLM: what the scheduler tells the workers, and what a worker does in a step. Node and engine are played;
-the last tests are on a real node."""
+"""Layer by layer without vLLM: what the scheduler sends to the workers, and what a worker does in a step. Node and engine are played; the
+last tests are on a real node."""
 
 import types
 import unittest
@@ -70,7 +70,7 @@ class Loads(unittest.TestCase):
         self.assertEqual((op.layer_ends, made.node.waited), (ENDS, 0))
         self.assertEqual(told.loads, [layers.Coming(op.number, [1, 2, 3, 4, 5, 6])])
         made.node.end(op)
-        self.assertEqual(made.end(), set())  # nobody waits for it: it is in the step
+        self.assertEqual(made.end(), set())  # no step waits for it: it is in the step
         self.assertEqual(made.node.stores[0].hashes, one.block_hashes[6:10])
         self.assertEqual(made.begin().loads, [])
 
@@ -82,7 +82,7 @@ class Loads(unittest.TestCase):
         made.node.end(made.node.loads[0], blocks=0, code=sluice.Code.INCOMPLETE)
         self.assertEqual(made.begin({}).invalid, set())
         made.scheduler.blocks_failed({4, 5, 6})
-        one.num_computed_tokens = 48  # as vLLM takes them back
+        one.num_computed_tokens = 48  # as vLLM does
         made.end()
         self.assertEqual(made.node.stores, [])
         self.assertEqual(made.pool.held, set())
@@ -92,7 +92,7 @@ class Loads(unittest.TestCase):
         made, one = self.filled(tokens=320)
         made.load(one)
         made.begin({one: 64})
-        made.begin({one: 64})  # before the output of the first is there
+        made.begin({one: 64})  # before the output of the first
         made.node.end(made.node.loads[0], blocks=0, code=sluice.Code.INCOMPLETE)
         made.scheduler.blocks_failed({1})
         one.num_preemptions, one.num_computed_tokens = 1, 0
@@ -179,7 +179,7 @@ class Stores(unittest.TestCase):
         made.node.keys[0].update(one.block_hashes[:6])
         made.load(one)
         self.assertEqual(made.begin({one: 64}).saves, [])
-        self.assertEqual(made.begin({one: 64}).saves, [])  # the output of the first step is not there
+        self.assertEqual(made.begin({one: 64}).saves, [])  # the output of the first step is still missing
         made.node.end(made.node.loads[0])
         made.end()
         self.assertEqual(made.node.stores[0].layer_ends, None)
@@ -194,7 +194,7 @@ class Stores(unittest.TestCase):
 
 
 class Engine:
-    """Layers of each op that are in, of so many blocks; an exception instead."""
+    """Number of layers of each op that have arrived, for a number of blocks; or an exception."""
 
     def __init__(self):
         self.there, self.waits, self.words = {}, [], []
@@ -257,7 +257,7 @@ class Workers(unittest.TestCase):
     def test_less_blocks_than_were_told_before(self):
         told, self.engine.there = self.told((7, [1, 2, 3])), {7: (1, 3)}
         self.worker.wait(told, "a")
-        self.engine.there = {7: (2, 1)}  # a coordinator that was started anew found these
+        self.engine.there = {7: (2, 1)}  # a restarted coordinator found these
         self.assertEqual(self.step(told, "bc"), {2, 3})
 
     def test_a_step_that_did_not_wait_has_not_loaded(self):
@@ -345,7 +345,7 @@ class Facts(unittest.TestCase):
 
 
 class Layered(Played):
-    """vLLM's steps, layer by layer: each rank waits, computes and says so."""
+    """vLLM's steps, layer by layer: each rank waits, computes and reports."""
 
     def __init__(self, real, name, ranks, order="HN", **more):
         super().__init__(real, name, ranks, order)

@@ -37,7 +37,7 @@ class Rank:
         self.group = layout.Group(0, "full", STATES, 0, tuple(names), self.heads, ranks)
 
     def away(self):
-        """Its memory goes, and other memory comes."""
+        """Replaces its memory."""
         self.memory, gone = ctypes.create_string_buffer(len(self.memory.raw)), self.memory
         self.caches = {name: (cache._replace(base=ctypes.addressof(self.memory)),) for name, (cache,) in self.caches.items()}
         ctypes.memset(gone, 0xee, len(gone.raw))
@@ -68,7 +68,7 @@ def hash_of(text):
 
 
 class Played:
-    """One vLLM: its ranks and its scheduler, told of a node."""
+    """One vLLM: its ranks and its scheduler, connected to a node."""
 
     def __init__(self, real, name, ranks, order="HN", pipeline=1, stages=0):
         """pipeline: its stages, of `ranks` ranks each; stages: the setting."""
@@ -108,7 +108,7 @@ class Played:
         return list(range(self.next - count, self.next))
 
     def answer(self, one, until=10.0):
-        """vLLM's calls for a request alone: (tokens that were loaded, its blocks)."""
+        """vLLM's calls for one request by itself: (tokens that were loaded, its blocks)."""
         tokens, _ = self.scheduler.match(one, 0)
         blocks = self.blocks(one.num_tokens // STATES)
         self.scheduler.allocated(one, [blocks], tokens)
@@ -302,7 +302,7 @@ class Ranks(unittest.TestCase):
                     self.assertEqual(played.answer(request("a"))[0], 4 * STATES)
 
     def test_memory_that_slept_is_another_one(self):
-        """Nothing is stored from what is away, and what comes back is loaded into where it is then."""
+        """Nothing is stored from unmapped memory, and loads after its return are written to its new place."""
         with RealNode(ranks=2, memory="64MiB") as real:
             played = self.played(real, "one engine, 16 bytes", 2)
             played.answer(request("a"))
@@ -319,7 +319,7 @@ class Ranks(unittest.TestCase):
             self.assertEqual(loaded, 4 * STATES)
             self.check(played, one, blocks, 4)
             self.assertEqual({byte for memory in before for byte in memory.raw}, {0xee})  # nothing was written there
-            # Memory that went without a word.
+            # Memory that was replaced without notice.
             for rank in played.ranks:
                 rank.away()
             for one in played.registered:

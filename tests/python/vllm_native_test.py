@@ -1,5 +1,5 @@
-"""The native back end of vLLM without vLLM: where blocks lie, and what its scheduler loads and stores, against a node that is
-played. Requests and the block pool have the attributes of vLLM's."""
+"""The native back end of vLLM without vLLM: the places of blocks, and what its scheduler loads and stores, against a node that is played.
+Requests and the block pool have the attributes of vLLM's."""
 
 import json
 import os
@@ -20,14 +20,14 @@ from sluice.vllm.stages import Split
 
 
 def cache(name, blocks, heads, states, state_bytes, order="HN", offset=0, block_stride=None):
-    """A layer's cache, dense within a block. order: what lies outside of what there."""
+    """A layer's cache, dense within a block. order: its dimensions from the outer to the inner one."""
     inner = {"HN": (states * state_bytes, state_bytes), "NH": (state_bytes, heads * state_bytes)}[order]
     stride = block_stride or heads * states * state_bytes
     return (Cache(name, 1 << 20, offset + blocks * stride, offset, (blocks, heads, states, state_bytes), (stride, *inner)),)
 
 
 def stored_bytes(memory, layers, block):
-    """What a swapper would store of a block, for each part."""
+    """The bytes that a swapper would store of a block, for each part."""
     parts = {}
     for layer in layers:
         at = layer.offset + block * layer.block_stride
@@ -145,7 +145,7 @@ class Stages(unittest.TestCase):
                 stages.cuts_of(layers, pipeline, wanted)
 
     def test_slices_have_the_layers_of_all_stages(self):
-        names = [f"model.layers.{i}.attn" for i in (0, 1, 2, 3, 4)]  # 4: of a draft, behind the model's
+        names = [f"model.layers.{i}.attn" for i in (0, 1, 2, 3, 4)]  # 4: of a draft, after the model's
         self.assertEqual(stages.slices_of(names, (2,)), (tuple(names[:2]), tuple(names[2:])))
         self.assertEqual(stages.slices_of(names[2:], (2,)), (tuple(names[2:]),))  # a group that begins late has no empty slice
         split = Split(2, stages.slices_of(names, (1, 2)))
@@ -165,7 +165,7 @@ class Stages(unittest.TestCase):
         layers, _ = layout.layers_of(group, split, {name: cache(name, 8, 1, 16, 64) for name in names}, 8)
         self.assertEqual(layout.first_part(group, split, 1, 2), 1)
         self.assertEqual([layer.part for layer in layers], [0, 2])
-        # of the second stage alone
+        # only of the second stage
         layers, _ = layout.layers_of(group._replace(layers=names[1:]), split, {"layers.1": cache("layers.1", 8, 1, 16, 64)}, 8)
         self.assertEqual((layout.first_part(group, split, 1, 2, 1), [layer.part for layer in layers]), (3, [0]))
 
@@ -192,7 +192,7 @@ def spec(kind="full_attention", heads=2, window=None, max_tp_shards=None):
 
 
 def configuration(ranks=1, model_heads=4, specs=None, **parallel):
-    """(vllm_config, kv_cache_config) as far as they are looked at."""
+    """(vllm_config, kv_cache_config) with the attributes that are read."""
     groups = [types.SimpleNamespace(kv_cache_spec=one, layer_names=[f"{i}.a", f"{i}.b"]) for i, one in enumerate(specs or [spec(heads=4 // ranks)])]
     model = types.SimpleNamespace(model="tiny", revision=None, dtype="float32", quantization=None, get_total_num_kv_heads=lambda: model_heads,
                                   hf_config=types.SimpleNamespace(rope_theta=1e4))
@@ -332,7 +332,7 @@ class Registrations(unittest.TestCase):
             self.assertEqual(one.ready, want)  # of requests that are served: it raises nothing
 
     def test_a_model_is_forgotten_when_nothing_of_it_is_left(self):
-        """What is being written stays, and would be found under the new weights."""
+        """Blocks that are being written stay, and would be found under the new weights."""
         codes = {"m/1": 0, "m/2": int(sluice.Code.NOT_FOUND), "m/3": int(sluice.Code.BUSY)}
         one = node.Node(settings.parse({}), "engine")
         one.engines = [types.SimpleNamespace(model_identity="m")]
@@ -366,11 +366,11 @@ class Registrations(unittest.TestCase):
         self.assertTrue(one.ready)
         backend.discard(("weights",))
         backend.discard(("kv_cache",))
-        one.anew()  # told by a step that was late: it still sleeps
+        one.anew()  # reported by a step that was late: it still sleeps
         backend.resume()
         self.assertEqual(calls, [("suspend", 2, False), ("resume", ["weights"], False), ("resume", ["kv_cache"], False),
                                  ("discard", ("weights",), True), ("discard", ("kv_cache",), False), ("resume", None, False)])
-        self.assertEqual((one.ready, len(made)), (True, 3))  # where the memory lies is looked at each time
+        self.assertEqual((one.ready, len(made)), (True, 3))  # the place of the memory is checked each time
 
     def test_a_node_that_does_not_answer_costs_steps_little(self):
         def refuse(seconds):
@@ -415,7 +415,7 @@ class Pool:
 
 
 class Node:
-    """Keys that are there, a set a class; ops end when a test says so."""
+    """A node with a set of existing keys for each class; ops end when a test calls end()."""
 
     ready = True
 
@@ -519,7 +519,7 @@ class Stage:
         return tokens
 
     def begin(self, tokens=None, states=None):
-        """{request: tokens} are scheduled; states: {request: [(group, block, tokens)]}, as vLLM offers them."""
+        """Schedules {request: tokens}; states: {request: [(group, block, tokens)]}, as vLLM offers them."""
         tokens = tokens or {}
         for one, count in tokens.items():
             self.allocate(one, one.num_computed_tokens + count)
@@ -532,7 +532,7 @@ class Stage:
         return told
 
     def end(self):
-        """The output of the oldest step is processed. Gives the loads that are finished."""
+        """Processes the output of the oldest step. Returns the loads that are finished."""
         for one, count in self.told.pop(0).items():
             one.num_in_flight_tokens -= count
         finished = self.scheduler.take_finished()
@@ -554,7 +554,7 @@ class AdaptersOf(unittest.TestCase):
     """Requests with an adapter: vLLM's hashes have its name and path, keys have its weights."""
 
     def asked(self, name, path, tokens=64, adapter="a", number=1):
-        """As vLLM makes a request: a hash has the one before, and what the adapter is called."""
+        """A request as vLLM makes it: a hash depends on the one before, and on the adapter's name."""
         def hasher(seen):
             made, before = [], len(seen.block_hashes)
             for i in range(before, seen.num_tokens // 16):
@@ -602,7 +602,7 @@ class AdaptersOf(unittest.TestCase):
         self.assertEqual(stage.match(second), (0, False))
         self.assertEqual((stage.begin({second.asked: 64}).saves, stage.end()), ([], set()))
         self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
-        # Loaded anew under its name, it still gets the blocks of the old weights that vLLM itself has.
+        # Loaded again under its name, it still gets the blocks of the old weights that vLLM itself has.
         self.assertEqual(held.named(self.asked("t", self.one, number=2)).block_hashes, [])
         self.assertEqual(len(held.named(self.asked("u", self.one, adapter="b", number=3)).block_hashes), 4)
 
@@ -668,7 +668,7 @@ class AdaptersOf(unittest.TestCase):
         self.assertEqual(named.block_hashes, before)
         request.block_hashes += request._block_hasher(request)
         self.assertEqual((named.block_hashes[:4], len(named.block_hashes), named.num_tokens), (before, 6, 100))
-        del request.block_hashes[2:]  # a session that streams goes on with other tokens
+        del request.block_hashes[2:]  # a session that streams continues with other tokens
         self.assertEqual(named.block_hashes, before[:2])
 
     def test_a_request_has_its_keys_until_it_ends(self):
@@ -896,7 +896,7 @@ class Stores(unittest.TestCase):
 
     def test_stores_that_are_not_fenced_count_as_under_way(self):
         stage = Stage(stores_max=4)
-        for number in range(6):  # a swapper stands still: each store takes its deadline
+        for number in range(6):  # a swapper is stopped: each store takes its deadline
             one = hashable(str(number), 32)
             stage.match(one)
             stage.begin({one: 32})
@@ -1002,10 +1002,10 @@ class Stores(unittest.TestCase):
         stage.scheduler.take_events()
         gone = one.block_hashes[1:3]
         stage.node.keys[0].difference_update(gone)
-        self.assertEqual(stage.scheduler.take_events(), [])  # not yet looked at
+        self.assertEqual(stage.scheduler.take_events(), [])  # not yet checked
         stage.clock += 1.0
         stage.node.ready = False
-        self.assertEqual(stage.scheduler.take_events(), [])  # nobody knows
+        self.assertEqual(stage.scheduler.take_events(), [])  # unknown
         stage.node.ready = True
         self.assertEqual(stage.scheduler.take_events(), [(0, gone, False, None)])
         stage.clock += 1.0
@@ -1252,7 +1252,7 @@ class Loads(unittest.TestCase):
         stage, one = self.filled(load="sync")
         stage.load(one)
         stage.node.wait = lambda seconds: stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.TIMEOUT, fenced=False)
-        told = stage.begin({one: 4})  # it runs in this very step: vLLM hears of failed requests only for those that wait
+        told = stage.begin({one: 4})  # it runs in this very step: vLLM accepts failed requests only from those that wait
         self.assertEqual((told.failed, told.invalid), (set(), {1, 2, 3, 4, 5, 6}))
         self.assertEqual(stage.pool.held, {1, 2, 3, 4, 5, 6})
 
@@ -1261,7 +1261,7 @@ class Loads(unittest.TestCase):
         stage.load(one)
         stage.node.wait = lambda seconds: stage.node.end(stage.node.loads[0], blocks=0, code=sluice.Code.CORRUPT)
         stage.begin({one: 64})
-        one.num_preemptions, one.num_computed_tokens = 1, 0  # by the next step, before this one's output tells of the failure
+        one.num_preemptions, one.num_computed_tokens = 1, 0  # in the next step, before this one's output reports the failure
         stage.end()
         self.assertEqual((stage.node.stores, stage.pool.held), ([], set()))
 
@@ -1394,7 +1394,7 @@ class States(unittest.TestCase):
         stage.match(one)
         stage.scheduler.allocated(one, tables, 128)
         stage.begin()
-        (full,) = stage.node.loads  # nothing is written to the block that stands for none
+        (full,) = stage.node.loads  # nothing is written to the null block
         stage.node.end(full)
         stage.end()
         told = stage.begin()
@@ -1416,7 +1416,7 @@ class States(unittest.TestCase):
         self.assertEqual(stage.pool.held, set())
 
     def test_states_that_cannot_be_found_are_not_stored(self):
-        """Within a block, of one group alone, behind the hashes, and what is there already."""
+        """States within a block, of only one group, beyond the hashes, and those that exist already."""
         stage, one = Stage(STATE), hashable("a", 100)
         stage.node.keys[0].update(one.block_hashes)
         stage.node.keys[1].update(one.block_hashes[1:2])
@@ -1483,7 +1483,7 @@ class States(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    """What users copy: from a bare environment to an engine."""
+    """The commands that users copy: from a bare environment to an engine."""
 
     PAGES = ("client/python/page.md", "docs/start/vllm.md", "docs/guides/vllm.md", "docs/guides/mooncake-engines.md")
     INSTALLS = ("docs/start/vllm.md", "docs/start/sglang.md", "docs/start/lmcache.md", "docs/guides/vllm.md")

@@ -1,4 +1,4 @@
-"""The proxy before prefill and decode, with servers that are played."""
+"""The proxy in front of prefill and decode, with servers that are played."""
 
 import http.client
 import http.server
@@ -20,7 +20,7 @@ PIECES = [b"data: {\"a\": 1}\n\n", b"data: [DONE]\n\n"]
 
 
 class Played(http.server.ThreadingHTTPServer):
-    """A vLLM: keeps what it is asked, and answers as it is told."""
+    """A fake vLLM: records its requests, and answers as a test wants."""
 
     daemon_threads = True
 
@@ -248,7 +248,7 @@ class Proxied(unittest.TestCase):
         response = connection.getresponse()
         answer = response.read1()
         self.prefill.wait.set()
-        time.sleep(0.2)  # what would be wrong comes then
+        time.sleep(0.2)  # a wrong answer would arrive in this time
         goes_on.set()
         answer += response.read()
         self.assertEqual((response.status, answer, len(self.decode.asked)), (200, b"".join(PIECES), 2))
@@ -360,7 +360,7 @@ class Proxied(unittest.TestCase):
 def taken(asking):
     try:
         return asking.recv(65536)
-    except ConnectionResetError:  # what was not read was thrown away
+    except ConnectionResetError:  # the unread part was dropped
         return b""
 
 

@@ -1,5 +1,5 @@
-"""The secondary tier for vLLM on a real node, with stubs in the place of vLLM: no call waits, and failures become misses.
-tests/engines runs vLLM's own manager."""
+"""The secondary tier for vLLM on a real node, with stubs instead of vLLM: no call waits, and failures become misses. tests/engines runs
+vLLM's own manager."""
 
 import array
 import ctypes
@@ -221,7 +221,7 @@ class Tier(python_support.OnNode):
         self.node.wait_restarted("registrar", old)
 
     def test_a_drain_ends_though_a_job_does_not(self):
-        """vLLM reuses the memory after a drain: while a job is at it, that must not seem to be over."""
+        """vLLM reuses the memory after a drain: while a job uses it, the drain must not seem to be over."""
         tier, _ = self.tier(timeout=0.05)
         waits = []
 
@@ -261,7 +261,7 @@ class Tier(python_support.OnNode):
         tier.on_request_finished(self.request)
         tier.on_schedule_end(None)
         tier.shutdown()
-        view.release()  # BufferError if a job had it still
+        view.release()  # BufferError if a job still had it
         self.assertEqual((tier._lookups.cleaned, tier._lookups.down), (["r"], True))
 
     def test_options_are_strict(self):

@@ -1,4 +1,4 @@
-"""Load or recompute: loads that say how fast their engine computes, on a node whose disk is slow, stops, or whose tierer is killed."""
+"""Load or recompute: loads that announce how fast their engine computes, on a node whose disk is slow, stops, or whose tierer is killed."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import unittest
 from python_support import client, sluice
 from node_support import PATIENCE, Node, main, wait_until
 
-BLOCK, TOKENS, CHAINS, LENGTH = 64 << 10, 512, 8, 8  # bytes, tokens of a block, chains of so many blocks
+BLOCK, TOKENS, CHAINS, LENGTH = 64 << 10, 512, 8, 8  # bytes, tokens of a block; number of chains, blocks of a chain
 COUNT = CHAINS * LENGTH
 SOON = {"prefill": LENGTH * TOKENS * 5}  # tokens a second: a chain is computed in 0.2 s
 
@@ -62,7 +62,7 @@ class Waiting(unittest.TestCase):
         return range(chain * LENGTH, (chain + 1) * LENGTH)
 
     def away(self):
-        """All chains are on disk alone: others took their room."""
+        """Gets all chains out of memory, so that they are only on disk."""
         self.node.ctl("flush")
         for round_ in range(4):
             for chain in range(CHAINS):
@@ -71,14 +71,14 @@ class Waiting(unittest.TestCase):
             self.node.ctl("flush")
 
     def begun(self, chain, **words):
-        """(a load, the blocks that it brings)."""
+        """(a load, its target blocks)."""
         target = [COUNT + block for block in self.blocks(chain)]
         for block in target:
             self.memory[block * BLOCK:(block + 1) * BLOCK] = bytes(BLOCK)
         return self.engine.load(hashes=self.keys(chain), blocks=target, timeout=30 * PATIENCE, **words), target
 
     def ended(self, chain, load, target):
-        """What it brought is right."""
+        """Checks the bytes that it loaded."""
         result = load.wait()
         self.assertEqual(result.code, 0)
         for i in range(result.block_count):
@@ -95,7 +95,7 @@ class Waiting(unittest.TestCase):
         raise AssertionError("no coordinator")
 
     def at_once(self, number, work):
-        """work(chain) in so many threads."""
+        """work(chain) in this number of threads."""
         results = [None] * number
 
         def run(at):
@@ -106,7 +106,7 @@ class Waiting(unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertNotIn(None, results)  # an assertion in a thread ends it alone
+        self.assertNotIn(None, results)  # a failed assertion only ends its own thread
         return results
 
     def assert_all_there(self):
@@ -118,7 +118,7 @@ class Waiting(unittest.TestCase):
     def test_a_load_waits_for_a_disk_that_stops_as_long_as_computing_takes(self):
         with self.node.standing_still("tierer.0"):
             hard = self.begun(1)
-            soft = self.load(0, **SOON)  # comes back although the disk does not move
+            soft = self.load(0, **SOON)  # returns although the disk does not respond
             self.assertIsNone(hard[0].poll())
         self.assertEqual((soft.block_count, soft.not_awaited_count), (0, LENGTH))
         self.assertEqual(self.ended(1, *hard).block_count, LENGTH)
@@ -128,7 +128,7 @@ class Waiting(unittest.TestCase):
 
     def test_threads_on_a_disk_that_stops(self):
         with self.node.standing_still("tierer.0"):
-            for result in self.at_once(CHAINS, lambda chain: self.load(chain, **SOON)):  # else none comes back
+            for result in self.at_once(CHAINS, lambda chain: self.load(chain, **SOON)):  # otherwise none returns
                 self.assertEqual((result.block_count, result.not_awaited_count), (0, LENGTH))
         self.assert_all_there()
 
@@ -146,12 +146,12 @@ class Waiting(unittest.TestCase):
         for number in (1, 4):
             with self.subTest(threads=number):
                 old = self.node.live_pid("tierer.0")
-                with self.node.standing_still():  # nobody starts it again meanwhile
+                with self.node.standing_still():  # so that it is not restarted meanwhile
                     os.kill(old, signal.SIGSTOP)
                     timer = threading.Timer(0.05, os.kill, (old, signal.SIGKILL))
                     timer.start()
 
-                    results = self.at_once(number, lambda chain: self.load(chain, **SOON))  # else none comes back
+                    results = self.at_once(number, lambda chain: self.load(chain, **SOON))  # otherwise none returns
 
                     timer.join()
                 for result in results:

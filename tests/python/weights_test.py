@@ -1,4 +1,4 @@
-"""sluice.weights: one model at two paths is one model, two models at one path are two, whatever the files are. No node is needed."""
+"""sluice.weights: one model at two paths is one model, two models at one path are two, for all kinds of files. No node is needed."""
 
 import json
 import os
@@ -116,7 +116,7 @@ class Model(unittest.TestCase):
             self.assertEqual((weights.identity_unsaid("hub/model"), held.name(one, "hub/model")), (want, want))
         write(f"{revisions}/v2/README.md", "another text")
         os.mkdir(f"{revisions}/v3")
-        write(f"{revisions}/v3/config.json", "{}")  # no weights: nobody has loaded it
+        write(f"{revisions}/v3/config.json", "{}")  # no weights: it was never loaded
         self.assertEqual(weights.identity_unsaid("hub/model"), want)
         write(f"{revisions}/v2/config.json", "{}")
         with self.assertRaisesRegex(ValueError, "hub/model: .* 2 revisions .* setting `model`"):
@@ -171,7 +171,7 @@ class Model(unittest.TestCase):
     # ---- another one ----
 
     def change(self, name, at, content):
-        """In place: neither size nor modification time tell."""
+        """Changes bytes in place: neither size nor modification time change."""
         path = f"{self.path}/{name}"
         before = os.stat(path)
         with open(path, "r+b") as file:
@@ -194,7 +194,7 @@ class Model(unittest.TestCase):
     def test_every_byte_counts_where_that_is_wanted(self):
         name = "model-00001-of-00002.safetensors"
         size = os.stat(f"{self.path}/{name}").st_size
-        between = weights.PIECE_BYTES + 5  # behind the first piece
+        between = weights.PIECE_BYTES + 5  # after the first piece
         second = (size - weights.PIECE_BYTES) // (weights.PIECES - 1)
         self.assertLess(between, second)
         before = self.identity(), self.identity(whole=True)
@@ -362,7 +362,7 @@ class Model(unittest.TestCase):
             self.identity()
         made.assert_not_called()
 
-    # ---- a process that goes on ----
+    # ---- a process that keeps running ----
 
     def test_a_long_index_is_not_read_with_each_batch_of_keys(self):
         os.mkdir(f"{self.path}/below")

@@ -1,5 +1,5 @@
-"""The wheels, installed by pip where nothing of the build is: the README's example runs, and on no library of the build's
-machine but what every Linux with Python has; the wheel of mooncake brings a whole node."""
+"""The wheels, installed by pip without access to the build: the README's example runs, with no libraries of the build machine except those
+that every Linux with Python has; the wheel of mooncake brings a complete node."""
 
 import email
 import glob
@@ -76,7 +76,7 @@ class Wheel(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.directory)
 
     def run_clean(self, *command, **options):
-        """Outside of the source, with nothing of the environment that could lead back to it."""
+        """Outside of the source, with an environment that does not lead back to it."""
         environment = {"PATH": "/usr/bin:/bin", "HOME": self.directory, **options}
         done = subprocess.run(command, cwd=self.directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, timeout=120 * PATIENCE, check=False)
@@ -84,7 +84,7 @@ class Wheel(unittest.TestCase):
         return done.stdout
 
     def install(self, package):
-        """Gives the directory of the programs of an environment that has the wheel alone."""
+        """Makes an environment with only the wheel; returns the directory of its programs."""
         preset = os.path.basename(os.path.dirname(os.path.realpath(BIN)))
         wheel = subprocess.run([os.path.join(ROOT, "deploy", "wheel"), "--preset", preset, "--output", self.directory, package],
                                stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
@@ -94,7 +94,7 @@ class Wheel(unittest.TestCase):
         return programs
 
     def check_mapped(self, mapped, package, wanted):
-        """What a process mapped comes from the wheel or from every Linux with Python, and nothing twice."""
+        """Files that a process mapped are from the wheel or from every Linux with Python, and none is mapped twice."""
         own = [path for path in mapped if path.startswith(self.directory) and f"/{package}/" in path]
         for library in wanted:
             self.assertTrue(any(f"/{package}/lib/{library}" in path for path in own), mapped)
@@ -113,7 +113,7 @@ class Wheel(unittest.TestCase):
             self.assertTrue(any(name.startswith(library) for name in there), (library, there))
 
     def check_metadata(self, distribution, example):
-        """What a package index asks for and shows."""
+        """The metadata that a package index requires and shows."""
         about = glob.glob(os.path.join(self.directory, f"venv/lib/python3*/site-packages/{distribution}-*.dist-info"))[0]
         with open(os.path.join(about, "METADATA"), encoding="utf-8") as file:
             metadata = email.message_from_file(file)

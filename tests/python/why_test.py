@@ -1,4 +1,4 @@
-"""Why: what became of a request block by block, why its blocks were missing, and ops as spans of a caller's trace."""
+"""Explanations: the results of a request block by block, why its blocks were missing, and ops as spans of a caller's trace."""
 
 import base64
 import fcntl
@@ -240,8 +240,8 @@ class Collector(http.server.BaseHTTPRequestHandler):
 
 
 def otel():
-    """An interpreter with OpenTelemetry's package, and this one can import its messages. Made once below build/. Raises SkipTest
-    when the package cannot be had."""
+    """An interpreter with OpenTelemetry's package, whose messages this one can also import. Made once below build/. Raises SkipTest when
+    the package cannot be downloaded."""
     folder = os.path.join(python_support.ROOT, "build", "otel-environment")
     python = os.path.join(folder, "venv", "bin", "python")
     os.makedirs(folder, exist_ok=True)

@@ -1,6 +1,6 @@
-"""What vllm-ascend's KV pool does with the store: setup with the transfer engine's object as the eighth argument, one object a
-block and rank, all layers at once by the multi-buffer pair, or layer by layer by sessions. Written from the description of its
-calls; nothing of vllm-ascend is in it."""
+"""The calls that vllm-ascend's KV pool makes to the store: setup with the transfer engine's object as the eighth argument, one
+object a block and rank, all layers at once by the multi-buffer pair, or layer by layer by sessions. Written from the description of
+its calls, without code of vllm-ascend."""
 
 from connector_support import MASTER, HostMemory
 
@@ -74,7 +74,7 @@ class Pool:
 
     # ---- layer by layer
     def put_begin(self, hashes):
-        """Blocks that this rank is to write: those that nobody has (-705) and nobody is writing."""
+        """Blocks that this rank is to write: those that neither exist (-705) nor are being written."""
         codes = self.store.batch_put_session_start([self.key(one) for one in hashes], [self.block_bytes] * len(hashes), self.config)
         return [one for one, code in zip(hashes, codes) if code == 0], codes
 

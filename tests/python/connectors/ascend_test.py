@@ -22,7 +22,7 @@ class RankProcess:
         return self.pool.put(hashes, list(range(len(hashes))))
 
     def put_by_layers(self, hashes, layers=None):
-        """As far as so many layers, and no end when these are not all."""
+        """Writes this number of layers; does not end the puts unless these are all."""
         mine, codes = self.pool.put_begin(hashes)
         blocks = [hashes.index(one) for one in mine]
         moved = []
@@ -101,7 +101,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual(first.call("put_by_layers", hashes, 3), [[0] * 8, [length], []])
         self.assertEqual(second.call("lookup", hashes), 0)
         self.assertEqual(first.call("revoke", hashes[:4]), [0] * 4)
-        # That room is given back is told, and nobody waits for the answer: another may come first.
+        # The release is sent without waiting for an answer: another request may arrive first.
         wait_until(lambda: second.call("put_by_layers", hashes[3:4]) == [[0], [length], [0]], 10, "the last room is given back")
         self.assertEqual(second.call("put_by_layers", hashes[:3]), [[0] * 3, [length], [0] * 3])
         first.kill()

@@ -1,5 +1,5 @@
-"""What the drivers of connectors share: a node like the one that mooncake_master starts, pinned host memory as engines have
-it, and workers in processes of their own."""
+"""Shared code of the connectors' drivers: a node like the one that mooncake_master starts, pinned host memory as engines have it, and
+workers in processes of their own."""
 
 import ctypes
 import hashlib
@@ -19,7 +19,7 @@ if python_support.PACKAGE != "installed" and not any(
     print(f"skipped: no mooncake.store in {python_support.PACKAGE}")
     sys.exit(77)
 
-MASTER = "127.0.0.1:50051"  # $SLUICE_INSTANCE wins over it
+MASTER = "127.0.0.1:50051"  # $SLUICE_INSTANCE overrides it
 MIB = 1 << 20
 __all__ = ["BIN", "MASTER", "MIB", "PATIENCE", "HostMemory", "StoreNode", "content", "Worker", "be_worker"]
 
@@ -43,7 +43,7 @@ class StoreNode:
 
 
 class HostMemory:
-    """A pinned host pool, as far as a store sees it: an address and a length."""
+    """A pinned host pool, reduced to what a store sees: an address and a length."""
 
     def __init__(self, length_bytes):
         self.length_bytes = length_bytes
@@ -61,13 +61,13 @@ class HostMemory:
 
 
 def content(name, length_bytes):
-    """What a model would compute: bytes that nothing else has."""
+    """In place of a model's output: bytes that differ for every name."""
     return hashlib.shake_128(str(name).encode()).digest(length_bytes)
 
 
 class Worker:
-    """A process that runs a function of the calling test's file: call(NAME, ...) gives what its method answers. Use as a
-    context manager."""
+    """A process that runs a function of the calling test's file: call(NAME, ...) returns its method's answer. Use as a context
+    manager."""
 
     def __init__(self, make, *arguments):
         command = [sys.executable, os.path.realpath(sys.argv[0]), "--worker", make.__name__, json.dumps(arguments)]
@@ -106,7 +106,8 @@ class Worker:
 
 
 def be_worker(makers):
-    """In the worker's process: makes its object, and calls what standard input names until that ends. True: this was one."""
+    """In the worker's process: makes its object, and calls the methods named on standard input until that ends. True: this was a
+    worker."""
     if sys.argv[1:2] != ["--worker"]:
         return False
     worker = makers[sys.argv[2]](*json.loads(sys.argv[3]))

@@ -1,5 +1,5 @@
-"""What FastDeploy's cache_transfer_manager does with the store: one process a rank, two pinned buffers, K and V of a block as
-objects of their own. Written from the description of its calls; nothing of FastDeploy is in it."""
+"""The calls that FastDeploy's cache_transfer_manager makes to the store: one process a rank, two pinned buffers, K and V of a
+block as objects of their own. Written from the description of its calls, without code of FastDeploy."""
 
 import pickle
 import time
@@ -24,7 +24,7 @@ def block_hashes(tokens, block_tokens):
 
 
 def input_hashes(tokens, block_tokens):
-    """Those of the whole blocks, and of an incomplete last one, which names its length."""
+    """Hashes of the whole blocks, and of an incomplete last one, which contains its length."""
     hashes = block_hashes(tokens, block_tokens)
     rest = list(tokens[len(hashes) * block_tokens:])
     if rest:
@@ -33,7 +33,7 @@ def input_hashes(tokens, block_tokens):
 
 
 class TransferManager:
-    """One rank. fp8: blocks have scales, too. chunk_bytes: a buffer is registered in chunks of so many bytes (0: in one)."""
+    """One rank. fp8: blocks also have scales. chunk_bytes: a buffer is registered in chunks of this size (0: in one)."""
 
     def __init__(self, rank, blocks=32, half_bytes=16384, segment_bytes=32 << 20, fp8=False, chunk_bytes=0, model=""):
         self.rank, self.blocks, self.half_bytes, self.model = rank, blocks, half_bytes, model
@@ -85,18 +85,18 @@ class TransferManager:
         return [list(column) for column in zip(*wanted)] if wanted else [[], [], []]
 
     def query(self, hashes):
-        """How many blocks from the first one on are there with all their parts."""
+        """Number of blocks from the first one on that exist with all their parts."""
         for i, block_hash in enumerate(hashes):
             if any(code != 1 for code in self.store.batch_is_exist([self.name(block_hash, part) for part in self.parts])):
                 return i
         return len(hashes)
 
     def write(self, hashes, blocks):
-        """How many objects are in the store afterwards."""
+        """Number of objects that are in the store afterwards."""
         return self.store.batch_put_from(*self.objects("write", hashes, blocks)).count(0)
 
     def read(self, hashes, blocks):
-        """The blocks that came whole."""
+        """The blocks that were read completely."""
         lengths = self.store.batch_get_into(*self.objects("read", hashes, blocks))
         good = []
         for i, block in enumerate(blocks):

@@ -136,7 +136,7 @@ class Blocks(unittest.TestCase):
 
 
 class Refused(Exception):
-    """What decode answers with 502."""
+    """The failure that decode answers with 502."""
 
 
 class Engine:
@@ -166,12 +166,12 @@ class Engine:
         return self.all("write", hashes) == [2 * len(hashes)] * 2
 
     def first_token(self, request):
-        """Prefill has stored its input before the first token goes."""
+        """Prefill has stored its input before it sends the first token."""
         if not self.store(self.requests.pop(request)):
             raise Refused(request)
 
     def receive(self, request):
-        """Decode takes what prefill stored into blocks of its own. None: the request is gone meanwhile, which is no failure."""
+        """Decode reads what prefill stored into blocks of its own. None: the request was cancelled meanwhile, which is no failure."""
         tokens = self.requests.get(request)
         if tokens is None:
             return None
@@ -186,7 +186,7 @@ class Engine:
         return len(hashes)
 
     def finish(self, request, output):
-        """When it ends, decode alone writes what there is, its output included."""
+        """When it ends, only decode writes the blocks, including its output."""
         tokens = self.requests.pop(request) + output
         return self.store(tokens)
 
@@ -195,7 +195,7 @@ class Engine:
 
 
 class ThroughStorage(unittest.TestCase):
-    """Prefill and decode are engines of their own, and all they have in common is the store."""
+    """Prefill and decode are separate engines that share only the store."""
 
     @classmethod
     def setUpClass(cls):
@@ -218,7 +218,7 @@ class ThroughStorage(unittest.TestCase):
                 prefill.first_token(request)
                 self.assertEqual(decode.receive(request), None if request == "r2" else -(-len(tokens) // BLOCK_TOKENS))
             whole = prompts["r3"] + list(range(900, 1000))
-            self.assertEqual(prefill.query(whole), 5)  # of the whole blocks, prefill stored the input's alone
+            self.assertEqual(prefill.query(whole), 5)  # of the whole blocks, prefill stored only the input's
             self.assertTrue(decode.finish("r3", list(range(900, 1000))))
             self.assertEqual(prefill.query(whole), -(-len(whole) // BLOCK_TOKENS))
             self.assertEqual(prefill.query(prompts["r0"] + list(range(900, 1000))), 5)

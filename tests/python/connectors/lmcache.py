@@ -1,5 +1,5 @@
-"""What LMCache's mooncakestore connector does with the store, in process: one object a chunk of 256 tokens, by address or with a
-header of its own. Written from the description of its calls; nothing of LMCache is in it."""
+"""The calls that LMCache's mooncakestore connector makes to the store, in process: one object a chunk of 256 tokens, by address or
+with a header of its own. Written from the description of its calls, without code of LMCache."""
 
 import asyncio
 import struct
@@ -27,7 +27,7 @@ class Connector:
             self.code = self.store.setup(given["local_hostname"], given["metadata_server"], int(given["global_segment_size"]),
                                          int(given["local_buffer_size"]), given.get("protocol", "tcp"),
                                          given.get("rdma_devices", given.get("device_name", "")), given["master_server_addr"])
-        # The connector does not look at the code: calls on a store without setup must do no harm.
+        # The connector ignores the code: calls on a store without setup must do no harm.
         self.pool = HostMemory(pool_bytes)
         self.store.register_buffer(self.pool.address, pool_bytes)
         self.config = ReplicateConfig()
@@ -45,12 +45,12 @@ class Connector:
         return bool(self.store.is_exist(key))
 
     def batched_contains(self, keys):
-        """Chunks from the first one on that are there."""
+        """Number of chunks from the first one on that exist."""
         found = self.store.batch_is_exist(keys)
         return next((i for i, code in enumerate(found) if code != 1), len(keys))
 
     async def put(self, key, offset, length, shape):
-        """From the pool; a header stands before the bytes where chunks have one."""
+        """Puts from the pool; with a header before the bytes where chunks have one."""
         if not self.save_chunk_meta:
             call = (self.store.put_from, key, self.pool.address + offset, length, self.config)
             return await asyncio.wait_for(asyncio.to_thread(*call), 60)
@@ -59,7 +59,7 @@ class Connector:
         return await asyncio.wait_for(asyncio.to_thread(self.store.put_parts, key, header, body, config=self.config), 60)
 
     async def get(self, keys, offsets, length):
-        """Into the pool: bytes of each chunk, None where it is missing."""
+        """Reads into the pool: bytes of each chunk, None where it is missing."""
         if not self.save_chunk_meta:
             lengths = await asyncio.to_thread(self.store.batch_get_into, keys, [self.pool.address + at for at in offsets],
                                               [length] * len(keys))
@@ -77,7 +77,7 @@ class Connector:
 
 
 class LookupClient:
-    """Beside the engine: it contributes nothing and asks only what is there."""
+    """A client besides the engine: it contributes nothing and only asks which chunks exist."""
 
     def __init__(self, master):
         self.store = MooncakeDistributedStore()

@@ -1,4 +1,4 @@
-"""LMCache's in-process connector over mooncake.store: chunks by address and with headers, a look-up client beside it."""
+"""LMCache's in-process connector over mooncake.store: chunks by address and with headers, and a separate look-up client."""
 
 import asyncio
 import unittest
@@ -32,7 +32,7 @@ class WorkerProcess:
         return asyncio.run(all_of_them())
 
     def get(self, hashes):
-        """How many bytes of each, and which of them are others than were stored."""
+        """Number of bytes of each, and the ones whose bytes are wrong."""
         self.connector.pool.clear()
         keys = self.keys(hashes)
         got = asyncio.run(self.connector.get(keys, [number * CHUNK for number in range(len(keys))], CHUNK))

@@ -1,5 +1,5 @@
-"""What SGLang's HiCache does with the store, page by page: set up, warm-up, keys, layouts, batches, prefix and groups. Written
-from the description of its calls; nothing of SGLang is in it."""
+"""The calls that SGLang's HiCache makes to the store, page by page: setup, warm-up, keys, layouts, batches, prefix and groups.
+Written from the description of its calls, without code of SGLang."""
 
 import re
 import struct
@@ -54,8 +54,8 @@ def warm_up(store):
 
 
 class HiCache:
-    """One rank. layout: "page_first" (K and V of a page are one run each: two objects), "layer_first" (a run a layer), or
-    "mla" (one object a page of as many runs as layers, stored by rank 0 alone)."""
+    """One rank. layout: "page_first" (K and V of a page are one run each: two objects), "layer_first" (a run a layer), or "mla"
+    (one object a page with as many runs as layers, stored only by rank 0)."""
 
     def __init__(self, rank, rank_count, layout="page_first", pages=64, layers=4, run_bytes=2048, segment_bytes=32 << 20,
                  grouped=False):
@@ -100,7 +100,7 @@ class HiCache:
         return names, [self.runs(page, half) for page in pages for half in range(self.halves)]
 
     def batch_exists(self, keys):
-        """How many pages from the first one on are there, all their objects."""
+        """Number of pages from the first one on that exist with all their objects."""
         names = [name for key in keys for name in self.names(key)]
         found = self.store.batch_is_exist(names)
         missing = next((i for i, code in enumerate(found) if code != 1), len(names))
@@ -113,7 +113,7 @@ class HiCache:
         return config
 
     def batch_set(self, keys, pages):
-        """Of each page: whether it is in the store afterwards. Only what is missing is put."""
+        """Whether each page is in the store afterwards. Puts only missing pages."""
         done = []
         for start in range(0, len(keys), BATCH_MAX):
             done += self.set_some(keys[start:start + BATCH_MAX], pages[start:start + BATCH_MAX])
@@ -141,7 +141,7 @@ class HiCache:
                                                        [[length for _, length in run] for run in runs], config)
 
     def batch_get(self, keys, pages):
-        """How many pages from the first one on were read."""
+        """Number of pages from the first one on that were read."""
         for start in range(0, len(keys), BATCH_MAX):
             names, runs = self.objects(keys[start:start + BATCH_MAX], pages[start:start + BATCH_MAX])
             lengths = self.get(names, runs)

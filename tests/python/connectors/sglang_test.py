@@ -29,7 +29,7 @@ class RankProcess:
         return self.cache.batch_exists(keys)
 
     def read_pages(self, keys):
-        """Pages that were read, and how many of them hold other bytes than were stored."""
+        """Number of pages that were read, and of those with wrong bytes."""
         self.cache.pool.clear()
         read = self.cache.batch_get(keys, list(range(len(keys))))
         wrong = sum(self.cache.read_page(page, half) != data_of(self.cache, key, half)
@@ -53,7 +53,7 @@ class Pages(unittest.TestCase):
         cls.enterClassContext(StoreNode())
 
     def keys(self, count, prompt=0):
-        """Of a prompt that no other test has."""
+        """Keys of a prompt that no other test has."""
         number = zlib.crc32(self.id().encode())
         return page_keys([number, prompt, *range(count * PAGE_TOKENS - 2)], PAGE_TOKENS)
 

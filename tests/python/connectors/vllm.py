@@ -1,6 +1,6 @@
-"""What vLLM's MooncakeStoreConnector does with the store: one worker a rank, which registers its GPU's KV cache (here: host
-memory at the same kind of address), a sender that stores blocks, receivers that load them, and the look-up over all ranks.
-Written from the description of its calls; nothing of vLLM is in it."""
+"""The calls that vLLM's MooncakeStoreConnector makes to the store: one worker a rank, which registers its GPU's KV cache
+(here: host memory at the same kind of address), a sender that stores blocks, receivers that load them, and the look-up over
+all ranks. Written from the description of its calls, without code of vLLM."""
 
 import json
 import os
@@ -138,8 +138,8 @@ class Rank:
         return config
 
     def save(self, request, hashes, blocks):
-        """Stores what is missing, its stripe of it where ranks share keys. Gives how many were put; -200 makes the sender skip
-        this request until some batch succeeds."""
+        """Stores missing blocks, or this rank's stripe of them where ranks share keys. Returns the number of puts; -200 makes
+        the sender skip this request until some batch succeeds."""
         if self.paused and request in self.skipped_requests:
             return 0
         keys = [self.key(one) for one in hashes]
@@ -172,7 +172,7 @@ class Rank:
         return [hit, tokens - 1 if token_count is not None and tokens >= token_count else tokens]
 
     def sub_batches(self, hashes, blocks):
-        """Keys rotated by the rank, cut by what the disk's staging holds when there is a disk."""
+        """Keys rotated by the rank, split by the size of the disk's staging if there is a disk."""
         order = [(i + self.tp_rank * len(hashes) // self.tp_size) % len(hashes) for i in range(len(hashes))]
         budget = int(DISK_STAGING_BYTES * float(os.environ.get("VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO", "0.9")))
         cost = sum((self.cache.run_bytes + 4095) // 4096 * 4096
@@ -186,7 +186,8 @@ class Rank:
             self.results.put((request, self.load_now(hashes, blocks)))
 
     def load_now(self, hashes, blocks):
-        """Blocks that failed: the engine computes them anew. The first negative entry ends the request's other sub-batches."""
+        """Returns blocks that failed, which the engine computes again. The first negative entry ends the request's other
+        sub-batches."""
         failed = set()
         for part in self.sub_batches(hashes, blocks):
             if failed:

@@ -41,7 +41,8 @@ class RankProcess:
         return self.rank.lookup(hashes, BLOCK_TOKENS, token_count)
 
     def load(self, requests):
-        """[[request, hashes], ...], into blocks from behind: failed blocks of each, and how many hold other bytes."""
+        """[[request, hashes], ...], into blocks from the last one on: failed blocks of each, and number of those with wrong
+        bytes."""
         self.rank.cache.memory.clear()
         tasks, block = [], self.rank.cache.blocks
         for request, hashes in requests:
@@ -75,7 +76,7 @@ class Blocks(unittest.TestCase):
         cls.addClassCleanup(os.environ.pop, "MOONCAKE_CONFIG_PATH")
 
     def hashes(self, count, prompt=0):
-        """Of a prompt that no other test has."""
+        """Hashes of a prompt that no other test has."""
         number = zlib.crc32(self.id().encode())
         return block_hashes([number, prompt, *range(count * BLOCK_TOKENS - 2)], BLOCK_TOKENS)
 
@@ -144,7 +145,7 @@ class Blocks(unittest.TestCase):
     def test_a_preferred_segment(self):
         """MOONCAKE_PREFERRED_SEGMENT is another's get_hostname()."""
         there = self.engine(1)[0]
-        os.environ["MOONCAKE_PREFERRED_SEGMENT"] = "127.0.0.1:1"  # of nobody
+        os.environ["MOONCAKE_PREFERRED_SEGMENT"] = "127.0.0.1:1"  # a segment that does not exist
         self.addCleanup(os.environ.pop, "MOONCAKE_PREFERRED_SEGMENT")
         here = self.engine(1)[0]
         hashes = self.hashes(5)

@@ -1,5 +1,5 @@
-"""Stands in for SGLang and torch where they are not installed, so that sluice.sglang can be imported and called: the few names it
-uses, pools of plain memory, and tensors that are arrays. The real classes are driven by tests/engines/sglang_native.py."""
+"""Replaces SGLang and torch where they are not installed, so that sluice.sglang can be imported and called: the few names it uses, pools of
+plain memory, and tensors that are arrays. tests/engines/sglang_native.py drives the real classes."""
 
 import array
 import ctypes
@@ -96,7 +96,7 @@ class Pool:
     layout, start_layer, end_layer = "page_first", 0, 2
 
     def __init__(self, page, pages, lengths):
-        """lengths: bytes of the pieces of a page; each lies in a run of its own over all pages."""
+        """lengths: bytes of the pieces of a page; each is in a run of its own over all pages."""
         self.page_size, self.size, self.lengths, self.layer_num = page, page * pages, lengths, 2
         self.kv_buffer = Tensor(bytearray(sum(lengths) * pages))
         self.pages = pages
@@ -149,7 +149,7 @@ class MLATokenToKVPoolHost(Pool):
     pass
 
 
-# What SGLang publishes of its settings.
+# SGLang's global settings.
 MODEL = types.SimpleNamespace(model_path="model", kv_cache_dtype="auto", dtype="auto", quantization=None, quantization_param_path=None,
                               revision=None, json_model_override_args="{}", load_format="auto", model_loader_extra_config="{}", download_dir=None)
 LORA = types.SimpleNamespace(lora_paths=None)
@@ -157,7 +157,7 @@ SPEC = types.SimpleNamespace(speculative_draft_model_path=None, speculative_draf
 
 
 def install():
-    """Makes `import torch` and `import sglang...` give these, in this process."""
+    """Makes `import torch` and `import sglang...` return these, in this process."""
     def module(name, **names):
         made = types.ModuleType(name)
         made.__dict__.update(names)

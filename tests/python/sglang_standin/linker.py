@@ -1,4 +1,4 @@
-"""Stands in for what sluice.sglang.linker uses of SGLang: a group of device pools in plain memory, and the counter of layers."""
+"""Replaces the parts of SGLang that sluice.sglang.linker uses: a group of device pools in plain memory, and the counter of layers."""
 
 import array
 import concurrent.futures
@@ -110,7 +110,7 @@ class UnifiedCacheLinker:
 
 
 def install(group, world=1):
-    """As sglang_standin.install; group() gives the pools of the next linker."""
+    """As sglang_standin.install; group() returns the pools of the next linker."""
     sglang_standin.install()
     sys.modules["torch"].cat = cat
     sys.modules["torch"].distributed = types.SimpleNamespace(is_available=lambda: False)

@@ -70,7 +70,7 @@ class Surface(unittest.TestCase):
         self.assertFalse(hasattr(MooncakeDistributedStore, "batch_get_session_start_with_sources"))
 
     def test_enums_have_their_numbers(self):
-        """1.1 enums: names, numbers, and what is hoisted to the module."""
+        """1.1 enums: names, numbers, and the ones that the module exports directly."""
         names = "UNKNOWN KVCACHE TENSOR WEIGHT SAMPLE ACTIVATION GRADIENT OPTIMIZER_STATE METADATA GENERAL".split()
         for number, name in enumerate(names):
             self.assertEqual(int(getattr(mooncake_store.ObjectDataType, name)), number)
@@ -101,7 +101,8 @@ class Surface(unittest.TestCase):
                 self.assertIn(word, str(caught.exception))
 
     def test_the_keyword_that_is_refused_beside_good_ones_is_named(self):
-        """trap 7: SGLang drops the keyword that it finds in the text, so a newer one is there with the others right."""
+        """trap 7: SGLang drops the keyword that it finds in the text, so the text names the new one also if all others are
+        right."""
         store = MooncakeDistributedStore()
         with self.assertRaises(TypeError) as caught:
             store.setup("localhost", "P2PHANDSHAKE", 0, 16 * MIB, "tcp", "", "127.0.0.1:1", None, enable_ssd_offload=False,
@@ -109,7 +110,7 @@ class Surface(unittest.TestCase):
         self.assertIn("a_keyword_of_next_year", str(caught.exception))
 
     def test_keywords(self):
-        """1.1 TypeError: every call takes its arguments by these names, and says TypeError without the first of them."""
+        """1.1 TypeError: every call accepts its arguments by these names, and raises TypeError without the first of them."""
         for call in KEYWORDS.strip().splitlines():
             name, arguments = call.strip().rstrip(")").split("(")
             method = getattr(MooncakeDistributedStore(), name)
@@ -122,7 +123,7 @@ class Surface(unittest.TestCase):
                 self.assertRegex(text, rf"\b{argument}\b", name)
 
     def test_module_imports_in_any_order(self):
-        """1.2 layout: store before or after engine, as their crash reports have it."""
+        """1.2 layout: store before or after engine, as their crash reports show."""
         for modules in ("mooncake.store, mooncake.engine", "mooncake.engine, mooncake.store"):
             done = subprocess.run([sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; import {modules}"],
                                   capture_output=True, text=True, check=False, env=interpreter_environment())
@@ -204,7 +205,7 @@ class Fields(unittest.TestCase):
         self.assertEqual(one.soft_pin_action, SoftPinAction.PRESERVE)
 
     def test_lists_are_copies(self):
-        """1.4 preferred_segments, group_ids: a list that changes later changes no config."""
+        """1.4 preferred_segments, group_ids: later changes of a list change no config."""
         names = ["a", "b"]
         one = config(preferred_segments=names, group_ids=names)
         names.append("c")
@@ -216,7 +217,7 @@ class Configured(OnPool):
     """Fields at puts; pins and groups under pressure are in contract_terms_test.py."""
 
     def test_replicas_are_best_effort(self):
-        """1.4 replica_num: more than there are segments stores what is possible."""
+        """1.4 replica_num: more than the number of segments stores as many as possible."""
         key, value = self.stored(config=config(replica_num=3))
         self.assertEqual(self.store.get(key), value)
         self.assertEqual(len(self.store.get_replica_desc(key)), 1)
@@ -230,12 +231,12 @@ class Configured(OnPool):
         self.assertEqual(self.store.get(key), value)
 
     def test_no_replica_at_all_is_refused(self):
-        """1.4 replica_num: 0 is no put."""
+        """1.4 replica_num: 0 is an error."""
         self.assertLess(self.store.put(self.key(), b"v", config(replica_num=0)), 0)
         self.assert_absent(self.key())
 
     def test_preferred_segment(self):
-        """1.4 preferred_segment, trap 15: the other's get_hostname() takes the value."""
+        """1.4 preferred_segment, trap 15: the value is stored in the segment of that get_hostname()."""
         other = self.opened(64 * MIB)
         for name, there in (("a", other), ("b", self.store)):
             key, value = self.stored(name, config=config(preferred_segment=there.get_hostname()))
@@ -245,7 +246,7 @@ class Configured(OnPool):
         self.assertEqual(self.store.is_exist(self.key("b")), 1)
 
     def test_preferred_segments_in_order(self):
-        """1.4 preferred_segments: tried in order, unknown names (trap 15) are passed over."""
+        """1.4 preferred_segments: tried in order, unknown names (trap 15) are skipped."""
         other = self.opened(64 * MIB)
         names = ["nobody:1", other.get_hostname(), self.store.get_hostname()]
         key, _ = self.stored(config=config(preferred_segments=names))
@@ -253,7 +254,7 @@ class Configured(OnPool):
         self.assert_absent(key)
 
     def test_the_single_form_wins(self):
-        """1.4 preferred_segment: when it is given, it wins over the list."""
+        """1.4 preferred_segment: when it is given, it takes precedence over the list."""
         other = self.opened(64 * MIB)
         key, _ = self.stored(config=config(preferred_segment=other.get_hostname(),
                                            preferred_segments=[self.store.get_hostname()]))
@@ -266,13 +267,13 @@ class Configured(OnPool):
         self.stored("b", config=config(preferred_segments=["nobody:1", "", "nowhere"]))
 
     def test_nof_segments_that_nobody_has(self):
-        """1.4 preferred_nof_segments: names are ignored where there is no such storage."""
+        """1.4 preferred_nof_segments: names are ignored without such storage."""
         key, value = self.stored(config=config(preferred_nof_segments=["n"]))
         self.assertEqual(self.store.get(key), value)
 
     def test_storage_that_is_not_there(self):
-        """1.4 nof_replica_num, dfs_replica_num: without such storage the memory replica counts, or the put says that it
-        cannot (the wheel answers -1601 for dfs): never a success without a value."""
+        """1.4 nof_replica_num, dfs_replica_num: without such storage the memory replica counts, or the put fails (the
+        wheel answers -1601 for dfs): never a success without a value."""
         for field in ("nof_replica_num", "dfs_replica_num"):
             key = self.key(field)
             code = self.store.put(key, b"v", config(**{field: 1}))
@@ -280,13 +281,13 @@ class Configured(OnPool):
             self.assertEqual(self.store.get(key), b"v" if code == 0 else b"")
 
     def test_data_type_is_a_label(self):
-        """1.4 data_type: any is stored."""
+        """1.4 data_type: any value is accepted."""
         for kind in (mooncake_store.KVCACHE, mooncake_store.GENERAL):
             key, value = self.stored(str(kind), config=config(data_type=kind))
             self.assertEqual(self.store.get(key), value)
 
     def test_same_node_is_for_multi_buffers_alone(self):
-        """1.4 prefer_alloc_in_same_node: the multi-buffer calls take it, all other puts answer -600."""
+        """1.4 prefer_alloc_in_same_node: the multi-buffer calls accept it, all other puts answer -600."""
         same = config(prefer_alloc_in_same_node=True)
         memory = self.memory(4096)
         at = memory.write(b"v" * 100)
@@ -313,7 +314,7 @@ class Configured(OnPool):
         self.assert_absent(self.key())
 
     def test_groups_are_one_a_key(self):
-        """1.4 group_ids: one entry for each key of a batch; another number is refused."""
+        """1.4 group_ids: one entry for each key of a batch; another number of entries is refused."""
         keys = self.keys(2)
         self.assertEqual(self.store.put_batch(keys, [b"1", b"2"], config(group_ids=["g", ""])), 0)
         self.assertEqual(self.store.put(self.key("one"), b"1", config(group_ids=["g"])), 0)
@@ -328,7 +329,7 @@ class Configured(OnPool):
 
 class Stubs(unittest.TestCase):
     def test_signatures_are_documented(self):
-        """1.1 stubs: store.pyi names the methods that there are, with the keywords that they take."""
+        """1.1 stubs: store.pyi has all methods, with the keywords that they accept."""
         if MOONCAKE:
             self.skipTest("Mooncake has no stubs")
         with open(mooncake_store.__file__.rsplit("/", 1)[0] + "/store.pyi", encoding="utf-8") as text:

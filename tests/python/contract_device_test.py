@@ -83,7 +83,7 @@ class Device(OnPool):
         self.addCleanup(self.store.unregister_buffer, self.at)
 
     def test_register(self):
-        """1.10 device memory, trap 14: a whole KV cache is registered in one call, unregistered once."""
+        """1.10 device memory, trap 14: a whole KV cache is registered in one call, and unregistered once."""
         self.assertEqual(self.store.unregister_buffer(self.at), 0)
         self.assertEqual(self.store.unregister_buffer(self.at), -600)
         self.assertEqual(self.store.register_buffer(self.at, self.length), 0)

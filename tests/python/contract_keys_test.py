@@ -34,9 +34,9 @@ class Kinds(OnPool):
             yield kind, keys if count > 1 else keys[0]
 
     def test_written_and_read_by_every_call(self):
-        """1.6 common key, put, put_parts, put_batch, put_from, put_from_with_metadata, batch_put_from,
-        batch_put_from_multi_buffers, 1.7 get, get_batch, get_buffer, batch_get_buffer, get_into, batch_get_into,
-        batch_get_into_multi_buffers, get_into_ranges, trap 19: any key is as good as any other."""
+        """1.6 common key, put, put_parts, put_batch, put_from, put_from_with_metadata, batch_put_from, batch_put_from_multi_buffers, 1.7
+        get, get_batch, get_buffer, batch_get_buffer, get_into, batch_get_into, batch_get_into_multi_buffers, get_into_ranges, trap 19: all
+        keys work alike."""
         store, memory = self.store, self.memory(64 * KIB)
         value = value_of("any", 3000)
         at, to = memory.write(value), memory.address + 32 * KIB
@@ -74,8 +74,8 @@ class Kinds(OnPool):
             self.assert_plain(store.batch_is_exist(keys), [0] * len(keys))
 
     def test_batches_of_all_kinds(self):
-        """1.6 batch_put_from, 1.7 batch_get_into, 1.9 batch_is_exist, batch_remove: mixed with each other, twice the same,
-        and beside what is missing."""
+        """1.6 batch_put_from, 1.7 batch_get_into, 1.9 batch_is_exist, batch_remove: mixed with each other, the same key twice, and with
+        missing keys."""
         keys = [key for _, key in self.each()]
         memory = self.memory(len(keys) * KIB)
         at = [memory.address + i * KIB for i in range(len(keys))]
@@ -94,7 +94,7 @@ class Kinds(OnPool):
         self.assert_plain(self.store.batch_remove([*keys, fresh, "none" * 1000], True), [0] * (len(keys) + 1) + [NOT_FOUND])
 
     def test_str_and_bytes_are_one_key(self):
-        """1.6 common key: a str is its UTF-8."""
+        """1.6 common key: a str means its UTF-8."""
         for key in ("grün", "grün" * 1000):
             self.assertEqual(self.store.put(key, b"value"), 0)
             self.assertEqual(self.store.get(key.encode()), b"value")
@@ -147,8 +147,8 @@ class Kinds(OnPool):
             self.assertEqual(store.is_exist(key), 0)
 
     def test_removal(self):
-        """1.9 remove, remove_by_regex, remove_all, batch_replica_clear: by the key itself, whichever name it goes by; a pattern
-        finds no key that goes by its digest."""
+        """1.9 remove, remove_by_regex, remove_all, batch_replica_clear: by the key itself, under any of its names; a pattern finds no key
+        that is replaced by its digest."""
         self.store.remove_all(True)
         for kind, keys in self.each(3):
             self.assertEqual(self.store.put_batch(keys, [b"v"] * 3), 0)
@@ -176,7 +176,7 @@ class Kinds(OnPool):
             return key
 
     def test_descriptors(self):
-        """1.11 get_replica_desc, batch_get_replica_desc: by the key as a str; its value's size."""
+        """1.11 get_replica_desc, batch_get_replica_desc: by the key as a str; with its value's size."""
         for kind, key in self.each():
             if MOONCAKE and kind == "no UTF-8":
                 continue  # it raises UnicodeDecodeError
@@ -187,7 +187,7 @@ class Kinds(OnPool):
 
     @unlike_mooncake("its tenants are a setting of its master")
     def test_tenants(self):
-        """1.5 setup tenant_id: keys of two tenants never meet, whichever names they go by."""
+        """1.5 setup tenant_id: keys of two tenants never collide, under any names."""
         left, right = self.opened(tenant_id="left"), self.opened(tenant_id="right")
         for kind, key in self.each():
             for store, value in ((self.store, b"default"), (left, b"left"), (right, b"right")):
@@ -200,7 +200,7 @@ class Kinds(OnPool):
 
     @unlike_mooncake("it has no limit")
     def test_the_longest(self):
-        """1.6 common key: 1 MiB; beyond it -400, and nothing of it exists."""
+        """1.6 common key: 1 MiB at most; beyond it -400, and nothing of it exists."""
         self.assertEqual(self.store.put("k" * MIB, b"value"), 0)
         self.assertEqual(self.store.get("k" * MIB), b"value")
         self.assertEqual(self.store.remove("k" * MIB, True), 0)
@@ -240,14 +240,14 @@ class Kinds(OnPool):
         self.assertEqual(self.store.remove("v", True), 0)
 
     def test_groups_and_pins(self):
-        """1.4 group_ids, with_hard_pin: of a long key as of any."""
+        """1.4 group_ids, with_hard_pin: for a long key as for any."""
         keys = ["g" * 2000 + str(i) for i in range(2)]
         self.assertEqual(self.store.put_batch(keys, [b"v"] * 2, config(group_ids=["g", "g"], with_hard_pin=True)), 0)
         self.assertEqual(self.store.get_batch(keys), [b"v"] * 2)
         self.assertEqual(self.store.batch_remove(keys, True), [0, 0])
 
     def test_wrong_types(self):
-        """1.6 common key, 1.1 TypeError: what is neither str nor bytes; the text says what may be."""
+        """1.6 common key, 1.1 TypeError: neither str nor bytes; the text names the accepted types."""
         for key in (None, 1, 1.5, ["k"], bytearray(b"k") if not MOONCAKE else None):
             with self.assertRaises(TypeError):
                 self.store.put(key, b"v")
@@ -273,7 +273,7 @@ class Digests(OnPool):
         return one
 
     def test_names(self):
-        """1.6 common key: short keys are their own names; others go by their digest, and all values are nothing but values."""
+        """1.6 common key: short keys are their own names; others are replaced by their digest, and all stored values are only values."""
         raw = self.client()
         key = "n" * 2000
         self.assertEqual(self.store.put_batch(["short", key], [b"value"] * 2), 0)
@@ -282,7 +282,7 @@ class Digests(OnPool):
         self.assertEqual(bytes(self.store.get_buffer(key)), b"value")
 
     def test_copies_where_pins_ran_out(self):
-        """1.7 get_buffer, batch_get_buffer: of long keys, too."""
+        """1.7 get_buffer, batch_get_buffer: also for long keys."""
         keys = ["p" * 1500 + str(i) for i in range(100)]
         self.assertEqual(self.store.put_batch(keys, [b"%d" % i for i in range(100)]), 0)
         os.environ["SLUICE_CLIENT_PINS_MAX"] = "16"

@@ -77,7 +77,7 @@ class Setup(OnPool):
                 self.fresh().setup(**given)
 
     def test_wrong_types(self):
-        """1.5 setup: a wrong type raises TypeError, a negative size too."""
+        """1.5 setup: a wrong type raises TypeError, and so does a negative size."""
         for name, wrong in (("local_hostname", 1), ("metadata_server", None), ("global_segment_size", "16MB"),
                             ("global_segment_size", -1), ("local_buffer_size", 1.5), ("protocol", 0),
                             ("rdma_devices", []), ("master_server_addr", 50051)):
@@ -103,7 +103,7 @@ class Setup(OnPool):
 
     @unlike_mooncake("it needs the hardware")
     def test_protocols(self):
-        """1.5 setup protocol: names that connectors' configurations have, rdma is their default."""
+        """1.5 setup protocol: all names in connectors' configurations, whose default is rdma."""
         for name in ("tcp", "rdma"):
             one = self.fresh()
             self.assertEqual(one.setup(**self.seven(protocol=name)), 0, name)
@@ -115,16 +115,16 @@ class Setup(OnPool):
         one = self.fresh()
         self.assertEqual(one.setup(**self.seven(metadata_server="P2PHANDSHAKE")), 0)
 
-    @unlike_mooncake("it asks the server, which is not there")
+    @unlike_mooncake("it asks the server, which does not run")
     def test_metadata_servers_that_nobody_needs(self):
-        """1.5 setup metadata_server: URLs of http, etcd and redis are accepted: a node needs none of them."""
+        """1.5 setup metadata_server: URLs of http, etcd and redis are accepted, though a node needs none of them."""
         for name in ("http://127.0.0.1:8080/metadata", "etcd://127.0.0.1:2379", "redis://127.0.0.1:6379"):
             one = self.fresh()
             self.assertEqual(one.setup(**self.seven(metadata_server=name)), 0, name)
             one.close()
 
     def test_port_by_itself(self):
-        """1.5 setup local_hostname, trap 8: without a port one of 12300..14300 is picked, get_hostname() says which."""
+        """1.5 setup local_hostname, trap 8: without a port one of 12300..14300 is picked, and get_hostname() returns it."""
         one = self.fresh()
         self.assertEqual(one.setup(**self.seven(local_hostname="127.0.0.1")), 0)
         host, port = one.get_hostname().rsplit(":", 1)
@@ -133,7 +133,7 @@ class Setup(OnPool):
             self.assertTrue(12300 <= int(port) <= 14300, port)
 
     def test_port_in_the_range_of_the_environment(self):
-        """1.5 setup local_hostname: MC_STORE_CLIENT_MIN_PORT and MAX_PORT; all taken is -1."""
+        """1.5 setup local_hostname: MC_STORE_CLIENT_MIN_PORT and MAX_PORT; -1 if all are taken."""
         port = free_port()
         with Child(child_port_range, self.pool.address, port, pool=self.pool) as child:
             codes, names = child.says()
@@ -151,11 +151,11 @@ class Setup(OnPool):
             self.assertEqual(one.get_hostname(), f"localhost:{port}")
 
     def test_explicit_port_that_is_taken(self):
-        """1.5 setup local_hostname: one attempt at a port that is given, then -600, where a metadata server keeps the names."""
+        """1.5 setup local_hostname: one attempt to use a given port, then -600, if a metadata server keeps the names."""
         port = free_port()
         first, second = self.fresh(), self.fresh()
         if MOONCAKE:
-            self.skipTest("it asks the metadata server, which is not there")
+            self.skipTest("it asks the metadata server, which does not run")
         given = self.seven(local_hostname=f"localhost:{port}", metadata_server="http://127.0.0.1:8080/metadata")
         self.assertEqual(first.setup(**given), 0)
         self.assertEqual(second.setup(**given), INVALID)
@@ -163,8 +163,8 @@ class Setup(OnPool):
         self.works(first)
 
     def test_one_port_for_two(self):
-        """1.5 setup local_hostname, setup metadata_server: with P2PHANDSHAKE two clients may name one port; each is a segment
-        of its own, by the name that get_hostname() says."""
+        """1.5 setup local_hostname, setup metadata_server: with P2PHANDSHAKE two clients may name one port; each is a segment of its own,
+        under the name that get_hostname() returns."""
         port = free_port()
         first, second = self.fresh(), self.fresh()
         for one in (first, second):
@@ -183,7 +183,7 @@ class Setup(OnPool):
 
     @unlike_mooncake("it does not bind the port at all")
     def test_a_port_of_another_program(self):
-        """1.5 setup local_hostname: with P2PHANDSHAKE it does not matter who listens at the port that is given."""
+        """1.5 setup local_hostname: with P2PHANDSHAKE another program may listen on the given port."""
         with socket.socket() as other:
             other.bind(("0.0.0.0", 0))
             other.listen()
@@ -193,7 +193,7 @@ class Setup(OnPool):
             self.works(one)
 
     def test_address_of_version_6(self):
-        """1.5 setup local_hostname: IPv6 in brackets is understood."""
+        """1.5 setup local_hostname: IPv6 in brackets is accepted."""
         if MOONCAKE:
             self.skipTest("needs MC_USE_IPV6")
         port = free_port()
@@ -213,14 +213,14 @@ class Setup(OnPool):
             self.assertEqual(len(set(names_a + names_b + [self.store.get_hostname()])), 9)
 
     def test_pure_client(self):
-        """1.5 setup global_segment_size: 0 is a client that contributes nothing and can do everything."""
+        """1.5 setup global_segment_size: 0 is a client that contributes nothing and can call everything."""
         one = self.fresh()
         self.assertEqual(one.setup(**self.seven(global_segment_size=0)), 0)
         self.works(one)
         self.assertIn(":", one.get_hostname())
 
     def test_sizes_that_are_too_small(self):
-        """1.5 setup(dict) sizes: allowed are 0 or at least 1024 bytes."""
+        """1.5 setup(dict) sizes: 0 or at least 1024 bytes."""
         for name in ("global_segment_size", "local_buffer_size"):
             self.assertNotEqual(self.fresh().setup(self.seven(**{name: 1023})), 0)
             one = self.fresh()
@@ -228,7 +228,7 @@ class Setup(OnPool):
             one.close()
 
     def test_segment_is_what_may_be_held(self):
-        """1.5 setup global_segment_size: a pool of nothing has no room: -200."""
+        """1.5 setup global_segment_size: an empty pool has no space: -200."""
         pool = Pool()
         self.addCleanup(pool.close)
         with Child(child_no_segment, pool.address, pool=pool) as child:
@@ -258,7 +258,7 @@ class Setup(OnPool):
 
     @of_wheel("only where its master was started with tenants and their quotas")
     def test_tenants_have_names_of_their_own(self):
-        """1.5 setup tenant_id: what one tenant stores another does not see; "default" is that of everybody."""
+        """1.5 setup tenant_id: a tenant's values are invisible to others; "default" is the tenant of all that name none."""
         mine = self.opened(0, tenant_id="tenant-a")
         self.assertEqual(mine.put(self.key(), b"mine"), 0)
         self.assert_absent(self.key())
@@ -272,7 +272,7 @@ class Setup(OnPool):
         self.assertEqual(self.store.get(self.key()), b"everybody's")
 
     def test_no_master(self):
-        """1.5 setup master_server_addr: nobody there is a failure, and the object can be set up afterwards."""
+        """1.5 setup master_server_addr: without a master it fails, and the object can be set up afterwards."""
         one = self.fresh()
         if MOONCAKE:
             address = f"127.0.0.1:{free_port()}"
@@ -285,7 +285,7 @@ class Setup(OnPool):
 
     @unlike_mooncake("it says other things")
     def test_a_port_where_others_listen(self):
-        """1.5 setup master_server_addr: a master of another user or container, or another port: what it says helps."""
+        """1.5 setup master_server_addr: a master of another user or container, or another port: the error text helps."""
         with socket.create_server(("127.0.0.1", 0)) as other, tempfile.TemporaryFile() as said:
             port = other.getsockname()[1]
             mine = os.dup(2)
@@ -302,7 +302,7 @@ class Setup(OnPool):
         self.assertEqual(health, 1)
 
     def test_an_offload_path(self):
-        """1.5 setup enable_ssd_offload, ssd_offload_path: accepted; the tier is there or the setup says that it cannot."""
+        """1.5 setup enable_ssd_offload, ssd_offload_path: accepted; either the tier exists or the setup fails."""
         one = self.fresh()
         code = one.setup(**self.seven(), enable_ssd_offload=True, ssd_offload_path="/tmp")
         self.assertLessEqual(code, 0)
@@ -351,7 +351,7 @@ class SetupOfDict(OnPool):
         self.assertEqual(len(one.get(self.key())), MIB)
 
     def test_by_keyword(self):
-        """1.5 setup(dict): its parameter's name is config."""
+        """1.5 setup(dict): its parameter is named config."""
         self.assertEqual(self.fresh().setup(config=self.required()), 0)
 
     def test_what_is_missing(self):
@@ -370,7 +370,7 @@ class SetupOfDict(OnPool):
             one.close()
 
     def test_sizes_that_are_none(self):
-        """1.5 setup(dict) sizes, trap 8: a percentage is refused, and so is what is no size."""
+        """1.5 setup(dict) sizes, trap 8: a percentage is refused, and so is any other text that is no size."""
         for size in ("50%", "", "much", "-1", "1.5.5GB", "16 quarks"):
             for name in ("global_segment_size", "local_buffer_size"):
                 one = self.fresh()
@@ -399,15 +399,15 @@ class SetupOfDict(OnPool):
             self.assert_absent(self.key())
 
     def test_keys_that_are_not_known(self):
-        """1.5 setup(dict): LMCache hands over names of its own; they are ignored."""
+        """1.5 setup(dict): LMCache passes names of its own; they are ignored."""
         self.assertEqual(self.fresh().setup(self.required(transfer_timeout="1", storage_root_dir="", something=1)), 0)
 
     def test_the_names_of_lmcache(self):
-        """1.5 setup(dict) master_server_addr, rdma_devices: master_server_address and device_name are accepted too."""
+        """1.5 setup(dict) master_server_addr, rdma_devices: master_server_address and device_name are also accepted."""
         given = self.required(device_name="")
         given["master_server_address"] = given.pop("master_server_addr")
         if MOONCAKE:
-            self.skipTest("it takes its default master, which is not there")
+            self.skipTest("it takes its default master, which does not run")
         self.assertEqual(self.fresh().setup(given), 0)
 
     def test_default_master(self):
@@ -423,7 +423,7 @@ class SetupOfDict(OnPool):
 
 class Life(OnPool):
     def test_close_and_set_up_again(self):
-        """1.5 close, trap 11: 0, again 0, and the same object can be set up again; what lay in its segment is gone."""
+        """1.5 close, trap 11: 0, again 0, and the same object can be set up again; the values in its segment are lost."""
         one = self.pool.open(64 * MIB)
         self.addCleanup(one.close)
         key = self.key()
@@ -441,20 +441,20 @@ class Life(OnPool):
         self.assertEqual(one.get(kept[0]), kept[1])
 
     def test_close_of_what_was_never_set_up(self):
-        """1.5 close: 0."""
+        """1.5 close: 0 for an object that was never set up."""
         one = MooncakeDistributedStore()
         self.assertEqual([one.close(), one.close()], [0, 0])
 
     def test_an_object_that_is_forgotten_is_closed(self):
-        """1.5 close: the end of the object is its close."""
+        """1.5 close: deleting the object closes it."""
         one = self.pool.open(64 * MIB)
         self.assertEqual(one.put(self.key(), b"v", config(preferred_segment=one.get_hostname())), 0)
         del one
         wait_until(lambda: self.store.is_exist(self.key()) == 0, 15, "its segment is gone")
 
-    @unlike_mooncake("crashes or leaves the old client behind")
+    @unlike_mooncake("crashes or leaves the old client running")
     def test_set_up_twice(self):
-        """1.5 setup: of an object that is set up fails and leaves it working, or replaces what was."""
+        """1.5 setup: setup of an object that is set up fails and leaves it working, or replaces the old setup."""
         one = self.opened(16 * MIB)
         code = one.setup("localhost", "P2PHANDSHAKE", 16 * MIB, 16 * MIB, "tcp", "", self.pool.address)
         self.assertLessEqual(code, 0)
@@ -462,7 +462,7 @@ class Life(OnPool):
         self.assertEqual(one.get(self.key()), b"v")
 
     def test_closed_stores_leave_their_slots_to_others(self):
-        """1.5 close: whatever a process sets up and closes, also what was refused, the pool serves others afterwards."""
+        """1.5 close: whatever a process sets up and closes, also if it is refused, the pool serves others afterwards."""
         for number in range(260):  # clients_max of a node is 256
             one = MooncakeDistributedStore()
             size = 16 * MIB if number % 2 else 1 << 50
@@ -489,15 +489,14 @@ class Life(OnPool):
             self.assertEqual(child.says(60), 2)
 
     def test_dummy_without_a_client(self):
-        """1.5 setup_dummy: nobody at that address is -1."""
+        """1.5 setup_dummy: -1 without a client at that address."""
         one = MooncakeDistributedStore()
         self.assertEqual(one.setup_dummy(16 * MIB, 16 * MIB, f"127.0.0.1:{free_port()}"), -1)
         self.assertEqual(one.health_check(), 1)
 
     @unlike_mooncake("it wants etcd")
     def test_init_all(self):
-        """1.5 init_all: the old helper of tests, protocol and device by position: 0 or a code, and the object can be closed
-        and set up."""
+        """1.5 init_all: the old helper of tests, protocol and device by position: 0 or a code, and the object can be closed and set up."""
         one = MooncakeDistributedStore()
         self.addCleanup(one.close)
         self.assertLessEqual(one.init_all("tcp", ""), 0)
@@ -507,7 +506,7 @@ class Life(OnPool):
         self.assertEqual(one.setup("localhost", "P2PHANDSHAKE", 0, 16 * MIB, "tcp", "", self.pool.address), 0)
 
     def test_pool_memory_of_a_dummy_alone(self):
-        """1.5 alloc_from_mem_pool: 0 where there is no dummy."""
+        """1.5 alloc_from_mem_pool: 0 without a dummy."""
         self.assertEqual(self.store.alloc_from_mem_pool(MIB), 0)
 
     def test_reads_from_disk_are_counted(self):
@@ -528,7 +527,7 @@ class Life(OnPool):
         self.assertNotEqual(self.store.unmount_and_free_segment(made["segment_ids"]), 0)
 
     def test_segments_of_files(self):
-        """1.5 mount_segment, unmount_segment, unmount_local_disk_segment: a dict with ret and segment_ids; what is not there is refused."""
+        """1.5 mount_segment, unmount_segment, unmount_local_disk_segment: a dict with ret and segment_ids; a missing file is refused."""
         made = self.store.mount_segment("/nonexistent/file", 16 * MIB)
         self.assertEqual(sorted(made), ["ret", "segment_ids"])
         self.assertNotEqual(made["ret"], 0)
@@ -592,7 +591,7 @@ class Uninitialised(OnPool):
             self.assertIn(code, (-1, INVALID))
 
     def test_never_set_up(self):
-        """1.5 uninitialised, trap 3: every call of an object that was never set up answers, and none crashes."""
+        """1.5 uninitialised, trap 3: every call of an object that was never set up returns an answer, and none crashes."""
         self.check(MooncakeDistributedStore())
 
     def test_closed(self):
@@ -608,7 +607,7 @@ class Uninitialised(OnPool):
         self.check(one)
 
     def test_construction_without_init(self):
-        """1.5 uninitialised: an object that __new__ made alone."""
+        """1.5 uninitialised: an object that was only made by __new__."""
         self.check(MooncakeDistributedStore.__new__(MooncakeDistributedStore))
 
 
@@ -640,7 +639,7 @@ class Subclasses(OnPool):
         return one
 
     def test_derived(self):
-        """1.1 MooncakeDistributedStore: may be derived from: arguments, attributes, methods that call the store's."""
+        """1.1 MooncakeDistributedStore: it can be derived from: arguments, attributes, methods that call the store's."""
         one = self.named()
         self.assertIsInstance(one, MooncakeDistributedStore)
         self.assertEqual(one.put(one.name + "k", b"value"), 0)
@@ -653,7 +652,7 @@ class Subclasses(OnPool):
         self.assertEqual(one.close(), 0)
 
     def test_their_end(self):
-        """1.1 MooncakeDistributedStore, 1.16 leaks: what is derived ends once, also in a cycle, with its segment."""
+        """1.1 MooncakeDistributedStore, 1.16 leaks: a derived object ends once, also in a cycle, with its segment."""
         before = Named.ended
         one = self.named()
         host = one.get_hostname()
@@ -667,7 +666,7 @@ class Subclasses(OnPool):
         self.assert_absent(self.key())
 
     def test_with_other_bases(self):
-        """1.1 MooncakeDistributedStore: beside another base, and derived twice."""
+        """1.1 MooncakeDistributedStore: with another base, and derived twice."""
 
         class Both(Mixed, Named):
             pass
@@ -684,7 +683,7 @@ class Subclasses(OnPool):
         self.assertEqual([one() for one in watches], [None] * 100)
 
     def test_arguments_are_the_derived_ones(self):
-        """1.1 TypeError: the store itself takes none."""
+        """1.1 TypeError: the store itself accepts none."""
         for call in (lambda: MooncakeDistributedStore(1), lambda: MooncakeDistributedStore(name=1),
                      lambda: type("Plain", (MooncakeDistributedStore,), {})(1)):
             with self.assertRaises(TypeError):

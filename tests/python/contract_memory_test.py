@@ -14,7 +14,7 @@ from mooncake.store import MooncakeDistributedStore, MooncakeHostMemAllocator, R
 
 class Registration(OnPool):
     def test_register_and_unregister(self):
-        """1.10 register_buffer, unregister_buffer: 0; what is not registered -600."""
+        """1.10 register_buffer, unregister_buffer: 0; -600 for memory that is not registered."""
         memory = Memory(MIB)
         self.assertEqual(self.store.register_buffer(memory.address, MIB), 0)
         self.assertEqual(self.store.unregister_buffer(memory.address), 0)
@@ -40,7 +40,7 @@ class Registration(OnPool):
 
     @unlike_mooncake("each page of it is registered")
     def test_one_call_for_all_of_a_pool(self):
-        """1.10 register_buffer: one call may cover tens of GiB; it costs no memory."""
+        """1.10 register_buffer: one call may cover tens of GiB; it allocates no memory."""
         large = mmap.mmap(-1, 64 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
         address = ctypes.addressof(ctypes.c_char.from_buffer(large))
         self.assertEqual(self.store.register_buffer(address, 64 << 30), 0)
@@ -51,7 +51,7 @@ class Registration(OnPool):
         self.assertEqual(self.store.unregister_buffer(address), 0)
 
     def test_values_across_two_registrations(self):
-        """1.10 register_buffer: FastDeploy registers one buffer in adjoining pieces; a value may lie across them."""
+        """1.10 register_buffer: FastDeploy registers one buffer in adjoining pieces; a value may extend over two of them."""
         memory = Memory(256 * KIB)
         for at in (0, 128 * KIB):
             self.assertEqual(self.store.register_buffer(memory.address + at, 128 * KIB), 0)
@@ -81,7 +81,7 @@ class Registration(OnPool):
         self.assertEqual(self.store.unregister_buffer(regions[7]), INVALID)
 
     def test_parts_of_what_is_registered(self):
-        """1.10 register_buffer, unregister_buffer: memory may be registered in parts that adjoin; each ends by its start."""
+        """1.10 register_buffer, unregister_buffer: memory may be registered in adjoining parts; each is unregistered by its start."""
         memory = Memory(MIB)
         at, half = memory.address, MIB // 2
         for parts in ([(0, half), (half, half)], [(half, half), (half - 10, 10), (0, half - 10)]):
@@ -96,9 +96,9 @@ class Registration(OnPool):
                 self.assertEqual(self.store.unregister_buffer(at), INVALID)
                 self.assertEqual(self.store.get_into_ranges([at], [[key]], [[[0]]], [[[0]]], [[[10]]]), [[[INVALID]]])
 
-    @unlike_mooncake("where there is tcp alone nothing is refused")
+    @unlike_mooncake("with tcp only nothing is refused")
     def test_parts_that_stick_out(self):
-        """1.10 register_buffer: -600 for what overlaps a registered buffer: in front, behind, inside and around it."""
+        """1.10 register_buffer: -600 for memory that overlaps a registered buffer: across its start or end, inside and around it."""
         memory = Memory(MIB)
         at = memory.address
         self.assertEqual(self.store.register_buffer(at + 1000, 1000), 0)
@@ -111,7 +111,7 @@ class Registration(OnPool):
         self.assertEqual([self.store.unregister_buffer(at + offset) for offset in (0, 1000, 1500, 2000)], [0, 0, INVALID, 0])
         self.assertEqual([self.store.unregister_buffer(at + offset) for offset in (0, 1000, 1999, 2000)], [INVALID] * 4)
 
-    @unlike_mooncake("where there is tcp alone nothing is refused")
+    @unlike_mooncake("with tcp only nothing is refused")
     def test_overlapping(self):
         """1.10 register_buffer, unregister_buffer: the same address again is -600, and so is the second unregister."""
         memory = Memory(MIB)
@@ -121,7 +121,7 @@ class Registration(OnPool):
             self.assertEqual(codes, [0, INVALID, INVALID, 0, INVALID, INVALID])
 
     def test_two_stores_register_the_same(self):
-        """1.10 register_buffer: each store has its own."""
+        """1.10 register_buffer: each store has its own registrations."""
         other = self.opened(0)
         memory = self.memory(MIB)
         self.assertEqual(other.register_buffer(memory.address, MIB), 0)
@@ -165,8 +165,7 @@ class Allocator(OnPool):
                 MooncakeHostMemAllocator().alloc(size)
 
     def test_one_for_the_process(self):
-        """1.15 MooncakeHostMemAllocator: one instance a process behind the scenes: another object frees it, and the memory
-        outlives the object."""
+        """1.15 MooncakeHostMemAllocator: one shared instance a process: another object can free its memory, which outlives the object."""
         address = MooncakeHostMemAllocator().alloc(MIB)
         ctypes.memset(address, 1, MIB)
         self.assertEqual(MooncakeHostMemAllocator().free(address), 0)
@@ -182,7 +181,7 @@ class Allocator(OnPool):
             self.assertEqual(allocator.free(at), 0)
 
     def test_its_memory_is_as_any(self):
-        """1.15 MooncakeHostMemAllocator: registered, put from, got into."""
+        """1.15 MooncakeHostMemAllocator: its memory can be registered, put from, and read into."""
         allocator = MooncakeHostMemAllocator()
         address = allocator.alloc(MIB)
         self.assertEqual(self.store.register_buffer(address, MIB), 0)
@@ -194,8 +193,7 @@ class Allocator(OnPool):
         self.assertEqual(allocator.free(address), 0)
 
     def test_addresses_for_torch(self):
-        """1.1 get_alloc_func_addr, get_free_func_addr, bind_to_numa_node: addresses of C functions; a node that is not
-        there is no crash."""
+        """1.1 get_alloc_func_addr, get_free_func_addr, bind_to_numa_node: addresses of C functions; a missing node is no crash."""
         for name in ("get_alloc_func_addr", "get_free_func_addr"):
             self.assertGreater(getattr(mooncake_store, name)(), 0)
         with Child(child_bind_to_numa_node) as child:
@@ -213,7 +211,7 @@ def child_bind_to_numa_node():
 
 class Descriptors(OnPool):
     def test_of_memory(self):
-        """1.11 get_replica_desc, ReplicaDescriptor, MemoryDescriptor, Descriptor: of a value in memory."""
+        """1.11 get_replica_desc, ReplicaDescriptor, MemoryDescriptor, Descriptor: for a value in memory."""
         key, value = self.stored(length=12_345)
         found = self.store.get_replica_desc(key)
         self.assertIs(type(found), list)
@@ -251,7 +249,7 @@ class Descriptors(OnPool):
         self.assertEqual(self.store.batch_get_replica_desc([self.key("no")]), {})
 
     def test_of_what_is_being_written(self):
-        """1.11 get_replica_desc: nothing is told of what is not readable."""
+        """1.11 get_replica_desc: [] for a value that is not readable."""
         self.assert_plain(self.store.batch_put_session_start([self.key()], [5], ReplicateConfig()), [0])
         self.assertEqual(self.store.get_replica_desc(self.key()), [])
         self.assertEqual(self.store.batch_get_replica_desc([self.key()]), {})
@@ -283,13 +281,13 @@ class Tier(OnPool):
         return [key for key in keys if told.get(key) and not any(one.is_memory_replica() for one in told[key])]
 
     def test_values_on_disk_alone(self):
-        """trap 20, 1.11 ReplicaDescriptor, DiskDescriptor: read from disk is an ordinary success; vLLM's tier log sees
+        """trap 20, 1.11 ReplicaDescriptor, DiskDescriptor: a value from disk is an ordinary success; vLLM's tier log sees
         is_local_disk_replica."""
         keys = self.keys(48)
         values = {key: value_of(key, MIB) for key in keys}
         for key in keys:
             self.eventually(0, lambda k=key: self.store.put(k, values[k]), -200)
-        on_disk = wait_until(lambda: self.on_disk(keys), 15, "values on disk alone")
+        on_disk = wait_until(lambda: self.on_disk(keys), 15, "values only on disk")
         self.assert_plain(self.store.batch_is_exist(keys), [1] * len(keys))
         one = self.store.get_replica_desc(on_disk[0])[0]
         self.assertTrue(one.is_local_disk_replica() or one.is_disk_replica())
@@ -341,8 +339,8 @@ class Standalone(OnPool):
         return one
 
     def test_a_dummy_stores_and_loads(self):
-        """1.5 setup_dummy, 1.10 dummy, 1.15 MooncakeHostMemAllocator: SGLang's pool comes from the allocator; it is
-        registered whole, written from and read into."""
+        """1.5 setup_dummy, 1.10 dummy, 1.15 MooncakeHostMemAllocator: SGLang's pool is allocated by the allocator; it is registered as a
+        whole, written from and read into."""
         one = self.dummy()
         if not MOONCAKE:  # the wheel answers 2 for a while
             self.assertEqual(one.health_check(), 0)
@@ -362,8 +360,8 @@ class Standalone(OnPool):
 
     @unlike_mooncake("it takes exactly what was allocated")
     def test_halves_of_an_allocation(self):
-        """1.10 dummy, register_buffer, unregister_buffer, 1.15 MooncakeHostMemAllocator: SGLang's MHA registers the K half and
-        the V half of one allocation; any part may be, nothing that ends beyond it."""
+        """1.10 dummy, register_buffer, unregister_buffer, 1.15 MooncakeHostMemAllocator: SGLang's MHA registers the K half and the V half
+        of one allocation; any part may be registered, but none that ends beyond it."""
         one = self.dummy()
         allocator = MooncakeHostMemAllocator()
         for make, give in ((allocator.alloc, allocator.free), (one.alloc_from_mem_pool, lambda _: 0)):
@@ -393,13 +391,13 @@ class Standalone(OnPool):
         self.assertEqual(one.get(self.key()), bytes(4096))
 
     def test_foreign_memory(self):
-        """1.10 dummy: memory that is not of the allocator is refused with -1, or works."""
+        """1.10 dummy: memory of another allocator is refused with -1, or works."""
         one = self.dummy()
         memory = Memory(MIB)
         self.assertIn(one.register_buffer(memory.address, MIB), (-1, 0))
 
     def test_pool_memory(self):
-        """1.5 alloc_from_mem_pool: of a dummy the address of fresh shared memory."""
+        """1.5 alloc_from_mem_pool: for a dummy, the address of fresh shared memory."""
         one = self.dummy()
         address = one.alloc_from_mem_pool(MIB)
         self.assertGreater(address, 0)

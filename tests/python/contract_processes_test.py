@@ -154,7 +154,7 @@ class Threads(OnPool):
 
     @unlike_mooncake("gets give wrong bytes beside upserts and forced removals")
     def test_all_calls_at_once(self):
-        """1.16 threads: calls of all kinds on the same few keys end, with codes that they may have."""
+        """1.16 threads: concurrent calls of all kinds on the same few keys return, with codes that they may have."""
         keys = self.keys(4)
         stop = time.monotonic() + 1.5
 
@@ -229,7 +229,7 @@ class Threads(OnPool):
                 self.store.remove_by_regex("/gil", True)
 
     def test_nothing_is_left_behind(self):
-        """1.16 leaks: thousands of calls, good and bad ones, leave no block and no descriptor."""
+        """1.16 leaks: thousands of calls, valid and invalid ones, leak no block and no descriptor."""
         key, value = self.stored(length=1000)
         memory = self.memory(64 * KIB)
         at = memory.address
@@ -269,13 +269,13 @@ class Threads(OnPool):
         rounds(500)
         gc.collect()
         blocks, descriptors = (min(each) for each in zip(*(grown() for _ in range(3))))
-        # The interpreter's own caches grow by some 200 blocks now and then. What leaks grows each time, by one a round.
+        # The interpreter's own caches grow by some 200 blocks now and then. A leak grows each time, by one a round.
         self.assertLess(blocks, 100)
         self.assertLessEqual(descriptors, 0)  # other stores' connections may be made late, once
 
     @unlike_mooncake("1.4 s each")
     def test_stores_that_come_and_go(self):
-        """1.16 leaks: set up and closed again and again, nothing is left."""
+        """1.16 leaks: repeated setup and close leak nothing."""
         def once():
             one = self.pool.open(MIB)
             self.assertEqual(one.put(self.key(), b"v"), 0)
@@ -293,7 +293,7 @@ class Threads(OnPool):
         self.assertLessEqual(min(grown() for _ in range(3)), 0)  # other stores' connections may be made late, once
 
     def test_close_while_others_call(self):
-        """1.16 close: it does not race with calls of other threads: they end with a value, or -600, or 0 for "is it there"."""
+        """1.16 close: no race with calls of other threads: they end with a value, or -600, or 0 from the existence calls."""
         if MOONCAKE:
             self.skipTest("undefined in Mooncake")
         key, value = self.stored(length=MIB)
@@ -341,8 +341,8 @@ class Processes(OnPool):
                 one.__exit__()
 
     def test_a_reader_that_is_killed(self):
-        """3.7 killed reader: a peer killed in the middle of a get harms nobody; what it leased can be removed after one
-        TTL."""
+        """3.7 killed reader: a peer killed in the middle of a get harms no other process; a key that it leased can be removed
+        after one TTL."""
         key = self.key()
         value = value_of(key, 32 * MIB)
         memory = Memory(32 * MIB, self.store)
@@ -361,7 +361,7 @@ class Processes(OnPool):
         self.assertEqual(self.store.remove(key, True), 0)
 
     def test_a_writer_that_is_killed(self):
-        """3.7 killed writer: its value is whole or absent, its room comes back."""
+        """3.7 killed writer: its value is whole or absent, its space is released."""
         name = self.key("w")
         keys = [f"{name}/{number}" for number in range(8)]
         memory = Memory(8 * MIB, self.store)
@@ -399,7 +399,7 @@ class Processes(OnPool):
 
     @of_wheel("after client_ttl, 10 s")
     def test_a_contributor_that_is_killed(self):
-        """3.7 client's death, trap 11: values that lay in its segment alone are gone, others stay; puts go on."""
+        """3.7 client's death, trap 11: values only in its segment are lost, others stay; puts continue."""
         with Child(child_contributes, self.pool.address, pool=self.pool) as child:
             there = child.says()
             lost, value = self.stored("lost", config=config(preferred_segment=there))
@@ -413,7 +413,7 @@ class Processes(OnPool):
         self.assertEqual(self.store.get(lost), b"again")
 
     def test_leases_of_a_process_that_is_killed(self):
-        """3.7 killed reader, 3.3 leases: they end with their time."""
+        """3.7 killed reader, 3.3 leases: they end at their deadline."""
         keys = [self.stored(str(number))[0] for number in range(20)]
         with Child(child_leases, self.pool.address, keys, pool=self.pool) as child:
             self.assertEqual(child.says(), [1] * 20)
@@ -422,7 +422,7 @@ class Processes(OnPool):
             self.eventually(0, lambda k=key: self.store.remove(k), LEASED)
 
     def test_a_process_that_ends_without_close(self):
-        """1.5 close: a process that ends without it ends as fast, and its segment with it."""
+        """1.5 close: a process that ends without it ends as fast, and so does its segment."""
         with Child(child_contributes, self.pool.address, pool=self.pool) as child:
             there = child.says()
             key, _ = self.stored(config=config(preferred_segment=there))
@@ -435,7 +435,7 @@ class Master(OnPool):
     """The node's registrar corresponds to a master: stores outlive it."""
 
     def test_a_registrar_that_is_killed(self):
-        """3.7 master's restart: stores go on: gets at once, puts within the time of a restart; nothing is lost."""
+        """3.7 master's restart: stores keep working: gets immediately, puts within the time of a restart; nothing is lost."""
         pool = Pool()
         self.addCleanup(pool.close)
         store = pool.open(64 * MIB)

@@ -39,13 +39,13 @@ class Copies(OnPool):
         self.assertEqual(memory.read(len(value)), value)
 
     def test_get_batch(self):
-        """1.7 get_batch, trap 4: b"" where it failed; of no keys [b""]."""
+        """1.7 get_batch, trap 4: b"" for keys that failed; [b""] for no keys."""
         key, value = self.stored()
         self.assertEqual(self.store.get_batch([self.key("no"), key, self.key("no2"), key]), [b"", value, b"", value])
         self.assertEqual(self.store.get_batch([]), [b""])
 
     def test_get_buffer(self):
-        """1.7 get_buffer: a BufferHandle; None for what is missing."""
+        """1.7 get_buffer: a BufferHandle; None for a missing key."""
         key, value = self.stored(length=10_000)
         handle = self.store.get_buffer(key)
         self.assertEqual((handle.size(), len(handle), bytes(handle)), (len(value), len(value), value))
@@ -54,7 +54,7 @@ class Copies(OnPool):
         self.assertIsNone(self.store.get_buffer(self.key("no")))
 
     def test_buffer_protocol(self):
-        """1.7 BufferHandle: one dimension, items of one byte, ptr() is where the bytes are."""
+        """1.7 BufferHandle: one dimension, items of one byte, ptr() is the address of the bytes."""
         import ctypes
 
         key, value = self.stored(length=1000)
@@ -67,7 +67,7 @@ class Copies(OnPool):
 
     @unlike_mooncake("its handles are all private copies")
     def test_shared_bytes_are_read_only(self):
-        """1.7 BufferHandle: a value where it lies is others' too: writing through a view is refused; a copy may be written."""
+        """1.7 BufferHandle: a shared value is read-only: writing through a view is refused; a copy may be written."""
         key, value = self.stored(length=1000)
         shared = memoryview(self.store.get_buffer(key))
         self.assertTrue(shared.readonly)
@@ -87,7 +87,7 @@ class Copies(OnPool):
         self.assertEqual(self.store.get(keys[copies[0]]), b"%d" % copies[0])
 
     def test_a_view_keeps_the_memory(self):
-        """1.7 BufferHandle: any view keeps the memory, also beyond removal and the handle."""
+        """1.7 BufferHandle: any view keeps the memory, also after removal and after the handle."""
         key, value = self.stored(length=MIB)
         view = memoryview(self.store.get_buffer(key))
         gc.collect()
@@ -111,7 +111,7 @@ class Copies(OnPool):
         self.assertEqual(view.tobytes(), value)
 
     def test_staging_returns_with_the_handle(self):
-        """1.7 get_buffer: memory is given back when the handle is collected."""
+        """1.7 get_buffer: memory is released when the handle is collected."""
         key, value = self.stored(length=4 * MIB)
         for _ in range(20):  # 80 MiB through 16
             handle = self.store.get_buffer(key)
@@ -130,7 +130,7 @@ class Copies(OnPool):
         self.assertEqual(self.store.batch_get_buffer([]), [])
 
     def test_handles_are_counted(self):
-        """1.7 BufferHandle: thousands come and go and nothing is left."""
+        """1.7 BufferHandle: thousands are made and deleted without a leak."""
         key, _ = self.stored(length=100)
         before = sys.getallocatedblocks()
         for _ in range(2000):
@@ -141,7 +141,7 @@ class Copies(OnPool):
 
 class Into(OnPool):
     def test_get_into(self):
-        """1.7 get_into: bytes read; what is behind the value stays as it was."""
+        """1.7 get_into: bytes read; the bytes after the value do not change."""
         memory = self.memory(64 * KIB)
         for size in (1, 63, 4096, 40_001):
             key, value = self.stored(str(size), size)
@@ -228,7 +228,7 @@ class Into(OnPool):
 
     @of_wheel("-800")
     def test_multi_buffers_that_are_larger(self):
-        """1.7 batch_get_into_multi_buffers: a larger scatter list is fine, its rest stays as it was."""
+        """1.7 batch_get_into_multi_buffers: a larger scatter list is accepted, its rest does not change."""
         key, value = self.stored(length=100)
         memory = self.memory(4096)
         memory.clear()
@@ -241,7 +241,7 @@ class Into(OnPool):
         self.assertEqual(memory.read(60, 2000), b"\xee" * 60)
 
     def test_multi_buffers_that_are_too_small(self):
-        """1.7 batch_get_into_multi_buffers: sizes that sum to less than the value -600, nothing is written, others are."""
+        """1.7 batch_get_into_multi_buffers: -600 if the sizes sum to less than the value; nothing is written, others are."""
         keys = [self.stored(name, 100)[0] for name in "ab"]
         memory = self.memory(4096)
         memory.clear()
@@ -252,7 +252,7 @@ class Into(OnPool):
         self.assertEqual(memory.read(100, 200), value_of(keys[1], 100))
 
     def test_multi_buffers_of_different_lengths(self):
-        """1.7 batch_get_into_multi_buffers, trap 3: -600 each; [] -> []; a keyword that is there."""
+        """1.7 batch_get_into_multi_buffers, trap 3: -600 each; [] -> []; by an existing keyword."""
         keys = [self.stored(name)[0] for name in "ab"]
         at = self.memory(4096).address
         for addresses, sizes in (([[at]], [[1000]] * 2), ([[at]] * 2, [[1000]]), ([], [])):
@@ -269,7 +269,7 @@ class Into(OnPool):
         self.assert_plain(self.store.batch_get_into_multi_buffers(keys, [[at], [at, at]], [[10], [10]]), [10, INVALID])
 
     def test_same_node_at_reads(self):
-        """1.7 batch_get_into_multi_buffers: with prefer_alloc_in_same_node it reads what was stored with it."""
+        """1.7 batch_get_into_multi_buffers: with prefer_alloc_in_same_node it reads values that were stored with it."""
         key = self.key()
         memory = self.memory(4096)
         at = memory.write(value_of(key, 300))
@@ -303,7 +303,7 @@ class Into(OnPool):
         self.assertIn(self.store.batch_get_into_multi_buffers([key], [[memory.address]], [[4096]]), ([1000], [-800]))
 
     def test_another_process_memory_is_read(self):
-        """1.7 get_into: what a second store of this process put, also when it is closed."""
+        """1.7 get_into: values of a second store of this process, also when that is closed."""
         other = self.opened(0)
         key = self.key()
         self.assertEqual(other.put(key, b"of the other"), 0)
@@ -338,7 +338,7 @@ class Ranges(OnPool):
         self.assertEqual(memory.read(100, 100), value)
 
     def test_beyond_the_value_or_the_buffer(self):
-        """1.7 get_into_ranges: a fragment past the value or past the buffer is negative, nothing is written behind."""
+        """1.7 get_into_ranges: a fragment past the value or past the buffer is negative, and nothing is written past them."""
         key, value = self.stored(length=100)
         memory = self.memory(4096)
         memory.clear()
@@ -361,13 +361,13 @@ class Ranges(OnPool):
         self.assertTrue(all(one < 0 for one in got[0][0]), got)
 
     def test_memory_that_is_not_registered(self):
-        """1.7 get_into_ranges: a buffer whose size nobody told: -600."""
+        """1.7 get_into_ranges: -600 for a buffer of unknown size."""
         key, _ = self.stored(length=100)
         memory = Memory(4096)
         self.assertEqual(self.store.get_into_ranges([memory.address], [[key]], [[[0]]], [[[0]]], [[[10]]]), [[[INVALID]]])
 
     def test_a_buffer_inside_a_registered_one(self):
-        """1.7 get_into_ranges: an address inside of what is registered reaches to its end."""
+        """1.7 get_into_ranges: an address inside of a registered buffer extends to its end."""
         key, value = self.stored(length=100)
         memory = self.memory(4096)
         got = self.store.get_into_ranges([memory.address + 4000], [[key, key]], [[[0], [0]]], [[[0], [0]]], [[[96], [97]]])
@@ -376,7 +376,7 @@ class Ranges(OnPool):
         self.assertEqual(memory.read(96, 4000), value[:96])
 
     def test_of_nothing(self):
-        """1.7 get_into_ranges: no buffers, no keys, no fragments."""
+        """1.7 get_into_ranges: without buffers, keys, or fragments."""
         self.assertEqual(self.store.get_into_ranges([], [], [], [], []), [])
         at = self.memory(4096).address
         self.assertEqual(self.store.get_into_ranges([at], [[]], [[]], [[]], [[]]), [[]])
@@ -392,7 +392,7 @@ class Ranges(OnPool):
 
 class Replicas(OnPool):
     def test_a_value_is_read_wherever_it_lies(self):
-        """1.7 replica choice: a value in one process's memory is read by all, and goes with it."""
+        """1.7 replica choice: a value in one process's memory is read by all, and lost with that process."""
         other = self.opened(64 * MIB)
         there = ReplicateConfig()
         there.preferred_segment = other.get_hostname()

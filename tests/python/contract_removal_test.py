@@ -38,8 +38,8 @@ class Looking(OnPool):
         self.assertEqual(self.store.get_size(self.key("no")), NOT_FOUND)
 
     def test_look_ups_lease(self):
-        """1.9 is_exist, batch_is_exist, get_size, 1.11 lease, trap 10: each look-up that finds leases: remove is -706, and
-        0 after one TTL."""
+        """1.9 is_exist, batch_is_exist, get_size, 1.11 lease, trap 10: each look-up that finds the key leases it: remove is -706,
+        and 0 after one TTL."""
         memory = self.memory(4096)
         store = self.store
         looks = {
@@ -60,7 +60,7 @@ class Looking(OnPool):
             self.assertEqual(store.remove(key), 0, name)
 
     def test_look_ups_of_another_store_lease_too(self):
-        """1.9 remove: -706 whoever leased."""
+        """1.9 remove: -706 whichever store leased."""
         other = self.opened(0)
         key, _ = self.stored()
         self.assertEqual(other.is_exist(key), 1)
@@ -85,7 +85,7 @@ def child_puts(address, key):
 
 class Removing(OnPool):
     def test_remove(self):
-        """1.9 remove: 0 and it is gone, -704 for what is not there; force too."""
+        """1.9 remove: 0 and the key does not exist any more, -704 for a missing key; also with force."""
         for force in (False, True):
             key, _ = self.stored(str(force))
             self.assertEqual(self.store.remove(key, force), 0)
@@ -94,7 +94,7 @@ class Removing(OnPool):
         self.assertEqual(self.store.remove(key=self.key("no"), force=True), NOT_FOUND)
 
     def test_remove_of_what_is_leased(self):
-        """1.9 remove, trap 10: -706 leased and it stays; force ignores the lease."""
+        """1.9 remove, trap 10: -706 for a leased key, which stays; force ignores the lease."""
         key, value = self.stored()
         self.assertEqual(self.store.is_exist(key), 1)
         self.assertEqual(self.store.remove(key), LEASED)
@@ -113,7 +113,7 @@ class Removing(OnPool):
         self.assertEqual(self.store.remove(key), 0)
 
     def test_put_after_remove(self):
-        """1.9 remove: the key is free again."""
+        """1.9 remove: the key can be put again."""
         key, _ = self.stored()
         for number in range(20):
             self.assertEqual(self.store.remove(key, True), 0)
@@ -121,7 +121,7 @@ class Removing(OnPool):
             self.assertEqual(self.store.get(key), str(number).encode())
 
     def test_batch_remove(self):
-        """1.9 batch_remove: like remove, for each."""
+        """1.9 batch_remove: like remove, for each key."""
         key, _ = self.stored("a")
         leased, value = self.stored("b")
         self.assertEqual(self.store.is_exist(leased), 1)
@@ -177,8 +177,7 @@ class Removing(OnPool):
         self.assertEqual(self.store.is_exist(self.key("begun")), 1)
 
     def test_batch_replica_clear(self):
-        """1.9 batch_replica_clear: the keys cleared: those that this process wrote (the reference: this client), without
-        lease."""
+        """1.9 batch_replica_clear: the cleared keys: those that this process wrote (the reference: this client), without lease."""
         mine, _ = self.stored("mine")
         leased, _ = self.stored("leased")
         theirs = self.key("theirs")
@@ -190,7 +189,7 @@ class Removing(OnPool):
         self.assert_plain(self.store.batch_is_exist(keys), [0, 1, 1, 0])
 
     def test_batch_replica_clear_of_a_segment(self):
-        """1.9 batch_replica_clear: with a segment's name only what lies there."""
+        """1.9 batch_replica_clear: with a segment's name only the values in it."""
         other = self.opened(64 * MIB)
         key, value = self.stored(config=config(preferred_segment=other.get_hostname()))
         lease_over(self.pool)

@@ -1,7 +1,7 @@
 """Rows of the contract of `mooncake.store`, and the tests of each: contract_rows_test.py compares them with the tests' docstrings,
 which begin with the rows that they are for: "1.6 put_parts, trap 5: ..." is for two.
 
-    python3 contract_rows.py     prints the table anew, from the docstrings"""
+    python3 contract_rows.py     prints the table from the docstrings"""
 
 import ast
 import glob

@@ -60,8 +60,7 @@ class Reading(OnPool):
         self.assertLess(got[0], 0)
 
     def test_ranges_beyond_the_value(self):
-        """1.8 batch_get_into_multi_buffer_ranges: past the value is an error, nothing is written; shapes that disagree
-        too."""
+        """1.8 batch_get_into_multi_buffer_ranges: past the value is an error, nothing is written; so are shapes that disagree."""
         key, _ = self.stored(length=100)
         memory = self.memory(4096)
         memory.clear()
@@ -116,8 +115,8 @@ class Writing(OnPool):
         return self.store.batch_put_session_start(keys, sizes, *(how or [ReplicateConfig()]))
 
     def test_layer_by_layer(self):
-        """1.8 batch_put_session_start, batch_put_from_multi_buffer_ranges, batch_put_session_end: readable at the end
-        alone, every byte there."""
+        """1.8 batch_put_session_start, batch_put_from_multi_buffer_ranges, batch_put_session_end: only readable after the end,
+        with every byte."""
         layers, size = 6, 1000
         keys = self.keys(4)
         values = [value_of(key, layers * size) for key in keys]
@@ -144,7 +143,7 @@ class Writing(OnPool):
         self.assertEqual(self.store.get(key), value)
 
     def test_a_second_start(self):
-        """1.8 batch_put_session_start: second start of the same key -600; the first goes on."""
+        """1.8 batch_put_session_start: a second start of the same key is -600; the first session continues."""
         self.assert_plain(self.start([self.key()], [5]), [0])
         self.assert_plain(self.start([self.key()], [5]), [INVALID])
         at = self.memory(KIB).write(b"value")
@@ -153,7 +152,7 @@ class Writing(OnPool):
         self.assertEqual(self.store.get(self.key()), b"value")
 
     def test_revoke(self):
-        """1.8 batch_put_session_revoke: gives the space back; no session -600; the key can be put afterwards."""
+        """1.8 batch_put_session_revoke: releases the space; without session -600; the key can be put afterwards."""
         keys = self.keys(2)
         for _ in range(4):  # 4 x 2 x 24 MiB in 64
             self.assert_plain(self.start(keys, [24 * MIB] * 2), [0, 0])
@@ -216,7 +215,7 @@ class Writing(OnPool):
 
     @of_wheel("they block their keys for 30 s")
     def test_close_gives_up_what_was_begun(self):
-        """1.8 batch_put_session_start: close() revokes; the key can be put at once."""
+        """1.8 batch_put_session_start: close() revokes; the key can be put immediately."""
         other = self.opened(0)
         self.assert_plain(other.batch_put_session_start([self.key()], [5], ReplicateConfig()), [0])
         self.assertEqual(other.close(), 0)

@@ -282,7 +282,7 @@ class Child:
         return self.process.wait()
 
     def end(self, seconds=20):
-        """Tells it to end, and returns its exit code."""
+        """Ends it and returns its exit code."""
         self.process.stdin.close()
         return self.process.wait(seconds * PATIENCE)
 

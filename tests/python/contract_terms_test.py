@@ -43,7 +43,7 @@ class Pressure(OnPool):
 
 class Eviction(Pressure):
     def test_old_values_make_room(self):
-        """3.5 eviction: puts beyond the pool's size succeed; what is left is whole."""
+        """3.5 eviction: puts beyond the pool's size succeed; the remaining values are whole."""
         keys = self.fill("k", 100)
         left = self.there(keys)
         self.assertGreater(len(left), 5)
@@ -60,7 +60,7 @@ class Eviction(Pressure):
         self.assertEqual(self.there(keys[:8]), keys[:8])
 
     def test_batches_under_pressure(self):
-        """1.6 common no space: a batch beyond what there is room for answers 0 and -200 for each, and what it said is so."""
+        """1.6 common no space: a batch larger than the free space answers 0 and -200 for each, and these codes are true."""
         memory = self.memory(40 * MIB)
         keys = self.keys(40)
         for number, key in enumerate(keys):
@@ -101,8 +101,8 @@ class Leased(Pressure):
         return keys
 
     def test_leased_values_stay(self):
-        """3.3 leases, 1.6 common no space: what is leased is not evicted: -200 when nothing else is left, at once: the lease
-        is not waited for; removal by force makes room."""
+        """3.3 leases, 1.6 common no space: leased values are not evicted: -200 at once when only such values are left, without
+        waiting for a lease; removal by force makes space."""
         keys = self.full()
         self.assertGreater(len(keys), 16)
         for number in range(20):
@@ -112,7 +112,7 @@ class Leased(Pressure):
         self.assertEqual(self.put("after"), 0)
 
     def test_every_put(self):
-        """1.6 common no space: all calls that put answer -200, sessions and upserts too."""
+        """1.6 common no space: all calls that put answer -200, also sessions and upserts."""
         self.full()
         memory = self.memory(MIB)
         at, key = memory.address, self.key("new")
@@ -127,7 +127,7 @@ class Leased(Pressure):
         self.assert_absent(key)
 
     def test_unleased_values_make_room(self):
-        """3.5 eviction: beside what is leased, what is not goes."""
+        """3.5 eviction: values without a lease are evicted, leased ones are not."""
         keys = self.full()
         self.assertEqual(self.store.batch_remove(keys[:8], True), [0] * 8)
         for number in range(30):
@@ -148,7 +148,7 @@ class Pins(Pressure):
         self.assertEqual(self.there(pinned), [])
 
     def test_a_pool_of_hard_pins(self):
-        """1.4 with_hard_pin: when all is pinned a put is -200, removal makes room."""
+        """1.4 with_hard_pin: when all is pinned a put is -200, until a removal."""
         keys = []
         for number in range(40):
             key = self.key(f"p{number}")
@@ -170,7 +170,7 @@ class Pins(Pressure):
         self.assertEqual(self.there([key]), [key])
 
     def test_soft_pins_go_last(self):
-        """1.4 soft_pin_action: ENABLE: evicted when nothing else is left."""
+        """1.4 soft_pin_action: ENABLE: only evicted when no other value is left."""
         pinned = self.keys(4, "soft")
         for key in pinned:
             self.assertEqual(self.store.put(key, value_of(key, MIB), config(soft_pin_action=SoftPinAction.ENABLE)), 0)
@@ -233,7 +233,7 @@ class Groups(Pressure):
         self.assertEqual(sum(self.store.batch_is_exist(groups[0])), 0)
 
     def test_a_lease_on_one_holds_all(self):
-        """1.4 group_ids: members are leased together: none goes and none is removed."""
+        """1.4 group_ids: members are leased together: none is evicted and none is removed."""
         group = self.put_group("g", 4)
         self.assertEqual(self.store.is_exist(group[0]), 1)
         self.assertEqual(self.store.remove(group[3]), LEASED)

@@ -80,7 +80,7 @@ class Common(OnPool):
                 self.assertEqual(write(""), INVALID)
 
     def test_keys_of_any_text(self):
-        """1.6 common key: any str that is not empty, long ones too (trap 19)."""
+        """1.6 common key: any str that is not empty, also long ones (trap 19)."""
         for number, key in enumerate(("ä/ö ü", "with space\n", "日本語", "x" * 800, "%s{}@:#?&=\\", "../../etc")):
             key = f"{key}{number}"
             self.assertEqual(self.store.put(key, key.encode()), 0, key)
@@ -123,7 +123,7 @@ class Common(OnPool):
         self.assert_absent(key)
 
     def test_no_space(self):
-        """1.6 common no space: -200, nothing is left behind."""
+        """1.6 common no space: -200, and nothing remains."""
         value = bytes(self.segment + MIB)
         for name, write in self.writers(value).items():
             if name in ("put", "put_parts", "put_batch", "upsert", "upsert_parts", "upsert_batch"):
@@ -161,8 +161,7 @@ class Common(OnPool):
                     self.assert_absent(self.key(name))
 
     def test_somebody_else_is_writing(self):
-        """1.6 common key being written: a put answers 0 although nothing is readable yet; what was begun first is what is
-        stored."""
+        """1.6 common key being written: a put answers 0 although nothing is readable yet; the first writer's value is stored."""
         for name, write in self.writers(b"late").items():
             if "upsert" in name:
                 continue
@@ -202,7 +201,7 @@ class Values(OnPool):
             self.assertEqual(self.store.get(key), bytes(value))
 
     def test_text_is_no_value(self):
-        """1.6 common value: a str raises TypeError, as what is no buffer does."""
+        """1.6 common value: a str raises TypeError, as any other object without a buffer does."""
         for wrong in ("text", 1, None, ["b"]):
             for call in (lambda: self.store.put(self.key(), wrong), lambda: self.store.put_batch([self.key()], [wrong]),
                          lambda: self.store.upsert(self.key(), wrong), lambda: self.store.put_parts(self.key(), wrong),
@@ -211,7 +210,7 @@ class Values(OnPool):
                     call()
         self.assert_absent(self.key())
 
-    @unlike_mooncake("it takes the number of elements for that of bytes and stores the first part alone")
+    @unlike_mooncake("it takes the number of elements for that of bytes and stores only the first part")
     def test_elements_of_several_bytes(self):
         """trap 6: arrays of float or int are stored with all their bytes."""
         for kind in "Hifdq":
@@ -266,7 +265,7 @@ class Puts(OnPool):
             self.assertEqual(self.store.remove(key, True), 0)
 
     def test_put_parts(self):
-        """1.6 put_parts: parts are joined in order; config by keyword alone."""
+        """1.6 put_parts: parts are joined in order; config only by keyword."""
         self.assertEqual(self.store.put_parts(self.key(), b"one", b"", bytearray(b"two"), memoryview(b"three")), 0)
         self.assertEqual(self.store.get(self.key()), b"onetwothree")
         with self.assertRaises(TypeError):
@@ -387,8 +386,7 @@ class Puts(OnPool):
         self.assertEqual(self.store.get_batch([key, self.key("n")]), [value, b"x" * 50])
 
     def test_one_that_fails_fails_alone(self):
-        """1.6 batch_put_from, batch_put_from_multi_buffers, batch_upsert_from: one without space is -200, the others are
-        stored."""
+        """1.6 batch_put_from, batch_put_from_multi_buffers, batch_upsert_from: -200 for one without space, the others are stored."""
         memory = self.memory(self.segment + 2 * MIB)
         at = memory.write(b"v" * 100)
         size = self.segment + MIB
@@ -411,7 +409,7 @@ class Puts(OnPool):
         self.assertEqual(self.store.get(key), b"last!")
 
     def test_batch_put_from_with_an_empty_one(self):
-        """1.6 batch_put_from: one of size 0 leaves no object and does no harm to others."""
+        """1.6 batch_put_from: one of size 0 leaves no object and does not affect others."""
         keys, at = self.keys(2), self.memory(KIB).write(b"v")
         codes = self.store.batch_put_from(keys, [at, at], [0, 1])
         self.assertEqual(codes[1], 0)
@@ -513,7 +511,7 @@ class MultiBuffers(OnPool):
         self.assertIn(self.store.get(twice), (b"abcd", b"efgh"))
 
     def test_large_batches(self):
-        """trap 19: 20,000 keys of 200 bytes in one call, asked for in one call."""
+        """trap 19: 20,000 keys of 200 bytes in one call, looked up in one call."""
         count = 20_000
         memory = self.memory(count * 8)
         memory.write(b"".join(i.to_bytes(8, "little") for i in range(count)))
@@ -565,7 +563,7 @@ class Upserts(OnPool):
 
     @unlike_mooncake("old buffers stay for 600 s: -200 after a few")
     def test_many_times(self):
-        """1.6 upsert different size: old values give their room back."""
+        """1.6 upsert different size: old values release their space."""
         key = self.key()
         for number in range(200):  # 1 MiB each, in 64 MiB
             value = value_of(number, MIB - number)
@@ -587,7 +585,7 @@ class Upserts(OnPool):
 
     @unlike_mooncake("the key is unreadable, -703, until the write ends, and -714 hits the writer")
     def test_readers_see_the_old_or_the_new(self):
-        """1.6 upsert reader holds: readers see the old value or the new one, whole; nobody sees -703 or -714."""
+        """1.6 upsert reader holds: readers see the old value or the new one, whole; no reader gets -703 or -714."""
         key = self.key()
         values = [value_of(i, 200_000 if i % 2 else 150_000) for i in range(4)]
         self.assertEqual(self.store.put(key, values[0]), 0)
@@ -620,8 +618,7 @@ class Upserts(OnPool):
 
     @of_wheel("-703 until the session's writer ends")
     def test_a_put_that_is_pre_empted(self):
-        """1.6 upsert somebody puts: it does not wait for the other put's 30 s; it is what is read, or it is -705 or busy
-        at once."""
+        """1.6 upsert somebody puts: it does not wait for the other put's 30 s; either its value is read, or it is -705 or busy immediately."""
         key = self.key()
         self.assert_plain(self.store.batch_put_session_start([key], [5], ReplicateConfig()), [0])
         code = self.store.upsert(key, b"upserted")
@@ -631,7 +628,7 @@ class Upserts(OnPool):
         self.assertEqual(self.store.get(key), b"upserted" if code == 0 else bytes(5))
 
     def test_another_group(self):
-        """1.6 upsert group: an id that differs from the stored one -600, the same one 0."""
+        """1.6 upsert group: an id that differs from the stored one is -600, the same one 0."""
         key, value = self.stored(config=config(group_ids=["g"]))
         self.assertEqual(self.store.upsert(key, b"v", config(group_ids=["h"])), INVALID)
         self.assertEqual(self.store.get(key), value)

@@ -78,7 +78,7 @@ class Ops(OnNode):
     def test_events_of_the_engines_streams(self):
         engine = self.register(world=2)
         self.fill(engine, [3])
-        # A node without a GPU has no events, and the error says so; nothing is stored.
+        # A node without a GPU has no events, which the error names; nothing is stored.
         for events in (b"e" * 64, {1: bytearray(64), 0: b"e" * 64}):
             with self.assertRaises(sluice.SluiceError) as caught:
                 engine.store(range(4), [3], events=events).wait()
@@ -454,7 +454,7 @@ class Keys(OnNode):
                 thread.start()
             for thread in threads:
                 thread.join()
-        wait_until(lambda: not self.client.pools(), 5, "the pools are given back")
+        wait_until(lambda: not self.client.pools(), 5, "the pools are released")
 
     def test_one_rank_writes_what_two_read(self):
         one = self.register("one", pools=[self.halves()])
@@ -603,7 +603,7 @@ class DevicePools(OnNode):
         memory.release()
         del memory
         gc.collect()
-        wait_until(lambda: not self.client.pools(), 5, "the pools are given back")
+        wait_until(lambda: not self.client.pools(), 5, "the pools are released")
 
     def test_wrong_pools(self):
         fine = {"block_tokens": 4, "block_count": BLOCKS}

@@ -138,7 +138,7 @@ class Plugin(OnNode):
         backend, keys = self.backend(memory), [key(i) for i in range(3)]
         values = [os.urandom(CHUNK_BYTES), os.urandom(CHUNK_BYTES), os.urandom(100 * TOKEN_BYTES)]
         self.assertEqual(self.stored(backend, keys, values), [True] * 3)
-        self.assertEqual(memory.given, [], "objects were not given back")
+        self.assertEqual(memory.given, [], "objects were not released")
         self.assertEqual(backend.batched_contains([*keys, key(9), keys[0]]), 3)
         self.assertIs(backend.contains(keys[0]), True)
         self.assertIs(backend.contains(key(9)), False)
@@ -152,7 +152,7 @@ class Plugin(OnNode):
             one.ref_count_down()
             self.assertFalse(one.valid)
         self.assertEqual(memory.given, [], "a view was taken from LMCache's memory")
-        self.assertEqual([sys.getrefcount(view) for view in views], [3, 3, 3], "somebody has a view still")  # list, loop, argument
+        self.assertEqual([sys.getrefcount(view) for view in views], [3, 3, 3], "a view is still held")  # list, loop, argument
 
     def test_weights_are_in_the_keys_and_not_their_path(self):
         one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
@@ -430,7 +430,7 @@ class SecondLevel(OnNode):
                 stored = self.connector.submit_batch_set(["m@00000001@0@ab"], [b"value"])
             self.assertEqual(self.completion(stored)[::2], (False, [False]))
             self.assertEqual(self.completion(self.connector.submit_batch_exists(["m@00000001@0@ab"]))[2], [False])
-        self.assertEqual(self.client.list(), [], "what nobody finds takes no memory")
+        self.assertEqual(self.client.list(), [], "values that cannot be found take no memory")
 
     def test_failures_are_completions_with_a_text(self):
         go_on = self.stopped()

@@ -320,7 +320,7 @@ class Peers(OnNode):
         alone = self.store(mha(), {"peers": False}, node=nodes[1], path=paths[1])
         other = self.store(mha(), node=nodes[1], path=weights_make(self, "WEIGHTS"))
         stores[0].batch_set_v1(KEYS[:3], indices(1, 2, 3))
-        wait_until(lambda: stores[1].batch_exists(KEYS) == 3, 60, "b hears of a's pages")
+        wait_until(lambda: stores[1].batch_exists(KEYS) == 3, 60, "b learns of a's pages")
         self.assertEqual((alone.batch_exists(KEYS), other.batch_exists(KEYS)), (0, 0))
         self.assertEqual(stores[1].batch_get_v1(KEYS[:4], indices(4, 5, 6, 7)), [True] * 3 + [False])
         self.assertEqual([pools[1].page(page) for page in (4, 5, 6)], [pools[0].page(page) for page in (1, 2, 3)])

@@ -1099,7 +1099,7 @@ class OnDisk(OnNode):
         with Environment(MC_RPC_TIMEOUT_MS=str(2000 * PACE)):
             reader = self.open(segment=0)
         gone = wait_until(lambda: [key for key, found in self.store.batch_get_replica_desc(keys).items()
-                                   if not any(d.is_memory_replica() for d in found)], 10, "values on disk alone")
+                                   if not any(d.is_memory_replica() for d in found)], 10, "values only on disk")
         self.assertEqual(self.store.put("here", b"value", hard_pinned()), 0)
         return reader, gone
 
@@ -1218,7 +1218,7 @@ class TwoNodes(unittest.TestCase):
         b = self.node("b", ports[2:], "a", ports[:2])
         memory = Memory(b"value of a")
         self.assertEqual(a.put("k", b"value of a"), 0)
-        wait_until(lambda: b.is_exist("k") == 1, 20, "b hears of a's value")
+        wait_until(lambda: b.is_exist("k") == 1, 20, "b learns of a's value")
         self.assertEqual(b.batch_is_exist(["k", "none", "k", ""]), [1, 0, 1, -600])
         self.assertEqual((b.get_size("k"), b.get_size("none")), (10, -704))
         found = b.get_replica_desc("k")
@@ -1392,7 +1392,7 @@ class Threads(OnNode):
         for thread in (write, close):
             thread.start()
             time.sleep(0.05)  # or there is nothing to wait for, which is also right
-        wait_until(lambda: store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER) == 0, 10, "set up anew")
+        wait_until(lambda: store.setup("localhost", "P2PHANDSHAKE", 0, MIB, "tcp", "", MASTER) == 0, 10, "set up again")
         self.assertEqual(store.register_buffer(memory.at, 5), 0)
         self.assertEqual(store.batch_get_session_start(["k"]), [0])
         close.join()

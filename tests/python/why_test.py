@@ -90,7 +90,7 @@ class Requests(OnNode):
             sluice.set_origin(name)
             self.run_op(engine.store, range(TOKENS), 1)
         told = self.ctl_json("explain", "--request", "chat-6")["ops"]
-        self.assertEqual([one["request"] for one in told], ["chat-6"], "its own name comes before longer ones")
+        self.assertEqual([one["request"] for one in told], ["chat-6"], "its own name is listed before longer ones")
 
     def test_a_trace_id_finds_its_op_and_a_removal_is_the_reason(self):
         engine = self.register()

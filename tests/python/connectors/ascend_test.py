@@ -102,7 +102,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual(second.call("lookup", hashes), 0)
         self.assertEqual(first.call("revoke", hashes[:4]), [0] * 4)
         # The release is sent without waiting for an answer: another request may arrive first.
-        wait_until(lambda: second.call("put_by_layers", hashes[3:4]) == [[0], [length], [0]], 10, "the last room is given back")
+        wait_until(lambda: second.call("put_by_layers", hashes[3:4]) == [[0], [length], [0]], 10, "the last space is released")
         self.assertEqual(second.call("put_by_layers", hashes[:3]), [[0] * 3, [length], [0] * 3])
         first.kill()
         rest, tries = hashes[4:], 0

@@ -186,7 +186,7 @@ class Blocks(unittest.TestCase):
 
 class Pressure(unittest.TestCase):
     def test_no_space_pauses_the_request(self):
-        """-200: the sender backs off from that request, and goes on when a later batch succeeds."""
+        """-200: the sender backs off from that request, and continues when a later batch succeeds."""
         with StoreNode(memory="64MiB", lease="3s"):
             self.addCleanup(os.unlink, configured(global_segment_size="16mb"))
             self.addCleanup(os.environ.pop, "MOONCAKE_CONFIG_PATH")

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_members_test.c - which disk may be served, and which begins empty, from the
- * lists that they keep. The tierers and their disks are played by the test. */
+/* tests/unit/registrar_members_test.c - which disk may be served, and which begins empty, according
+ * to the lists of members that they keep. The test plays the tierers and their disks. */
 #include "tests/unit/registrar_support.h"
 
 #define LIST_MAX 8u
@@ -10,7 +10,7 @@ struct member {
 };
 _Static_assert(sizeof(struct member) == 24, "as in messages");
 
-/* A disk: what its file of members says, and whether it holds values. */
+/* A disk: the contents of its file of members, and whether it holds values. */
 struct disk {
     char name[17];
     uint64_t epoch; /* 0: no list */
@@ -29,7 +29,7 @@ static struct member member_of(const char *name, uint64_t epoch)
     return member;
 }
 
-/* Names of one letter each. */
+/* Makes a disk; the names in its list have one letter each. */
 static struct disk disk_of(const char *name, uint64_t epoch, const char *list)
 {
     struct disk disk = {.epoch = epoch};
@@ -55,7 +55,7 @@ static void tierer_come(struct node *node, uint32_t path, uint32_t pid)
     fake_answer(&node->fake, tierer_of(path), &fence, &ok);
 }
 
-/* The beginning and end of a scan; gives the code of the answer. */
+/* Sends the beginning and end of a scan; returns the code of the answer. */
 static sl_err disk_tell(struct node *node, uint32_t path, const struct disk *disk)
 {
     struct sl_msg reply, found = {.type = SL_MSG_DISK_FOUND};
@@ -74,13 +74,13 @@ static sl_err disk_tell(struct node *node, uint32_t path, const struct disk *dis
     return reply.code;
 }
 
-/* The DISK_MEMBERS that is on its way there; false: none. */
+/* Takes the DISK_MEMBERS for that disk; false: none was sent. */
 static bool members_take(struct node *node, uint32_t path, struct sl_msg *out)
 {
     return fake_take(&node->fake, tierer_of(path), SL_MSG_DISK_MEMBERS, out);
 }
 
-/* It reaches the disk. */
+/* Writes the list to the disk. */
 static void members_land(struct disk *disk, const struct sl_msg *msg)
 {
     const struct sl_body_disk_members *body = &msg->body.disk_members;
@@ -112,7 +112,8 @@ static bool lists(const struct disk *disk, const char *name)
     return false;
 }
 
-/* Tells until both have an answer that stays; a bit for each disk that is to begin empty. */
+/* Repeats both reports until the answers are final; returns a bit for each disk that is to begin
+ * empty. */
 static uint32_t judge(struct node *node, const struct disk disks[2])
 {
     uint32_t emptied = 0;
@@ -197,8 +198,8 @@ static uint32_t writes_of_both(struct node *node)
     return count;
 }
 
-/* Cuts: the first bit says whether the list of A landed, the second that of B; nothing was written
- * before both did, so none of the four may cost anything or leave a disk unknown. */
+/* Cuts: the first bit says whether A's list was written, the second whether B's was. No value was
+ * written before both were, so none of the four cases may lose a value or leave a disk unknown. */
 START_TEST(power_cut_between_two_lists_costs_nothing)
     {
         struct disk disks[2];
@@ -227,7 +228,7 @@ START_TEST(power_cut_between_two_lists_costs_nothing)
     }
 END_TEST
 
-/* Lists of both are durable. */
+/* Makes the lists of both durable. */
 static void both_agree(struct node *node, struct disk disks[2])
 {
     struct sl_msg msg;
@@ -269,7 +270,7 @@ START_TEST(removal_is_answered_when_the_disk_that_left_is_out_of_the_list)
         ck_assert(fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_ERR_NOT_FOUND);
 
-        disks[0].blank = false; /* and the other one is void, whoever asks */
+        disks[0].blank = false; /* and the other one is void in any case */
         node_end(node);
         node = node_start(settings);
         tierer_come(node, 0, TIERER_PID);
@@ -316,7 +317,7 @@ START_TEST(late_witness_is_heard)
     }
 END_TEST
 
-/* It is alone for so long that it is served, and a value is put. */
+/* A node whose only disk is alone for so long that it is served; a value is put. */
 static struct node *node_of_one(struct disk *disk)
 {
     struct sl_msg msg;
@@ -333,8 +334,8 @@ static struct node *node_of_one(struct disk *disk)
     return node;
 }
 
-/* B came while A did nothing, so A's list does not have it. What A has missed since, the index
- * knows. Twice: the registrar is another one in between. */
+/* B joined while A was idle, so A's list does not contain it. The index knows what A has missed
+ * since. Runs twice, with a restart of the registrar in between. */
 START_TEST(disk_that_came_first_does_not_void_the_one_that_knows_of_it)
     {
         struct disk a = disk_of("A", 7, ""), b = disk_of("B", 9, "A");
@@ -355,8 +356,8 @@ START_TEST(disk_that_came_first_does_not_void_the_one_that_knows_of_it)
     }
 END_TEST
 
-/* When both paths have told, nobody else is waited for: nothing is remembered for B any more,
- * although it knows of both. Twice: the registrar is another one in between. */
+/* When both paths have reported, no other disk is waited for, and B, which knows both, has missed
+ * changes. Runs twice, with a restart of the registrar in between. */
 START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     {
         struct disk a = disk_of("A", 7, "C"), b = disk_of("B", 9, "AC"), c = disk_of("C", 7, "A");
@@ -389,8 +390,8 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     }
 END_TEST
 
-/* C has left, and is struck. The tierer of B is another one, which has not told yet what it serves.
- */
+/* C has left, and is removed from the lists. B's tierer has restarted and not yet reported its
+ * disk. */
 START_TEST(disk_whose_tierer_is_about_to_tell_is_not_struck_with_one_that_left)
     {
         struct disk a = disk_of("A", 7, "BC"), b = disk_of("B", 7, "AC");
@@ -422,8 +423,8 @@ static void remove_all(struct node *node, struct sl_msg *removal)
     fake_give(&node->fake, "client.1", removal);
 }
 
-/* What such a disk has is not known, so there can be no tombstones. Twice: the registrar is another
- * one in between. */
+/* The contents of such a disk are unknown, so there can be no tombstones. Runs twice, with a
+ * restart of the registrar in between. */
 START_TEST(disk_that_was_away_when_all_was_removed_begins_empty)
     {
         struct disk a = disk_of("A", 7, "B"), b = disk_of("B", 7, "A");
@@ -458,7 +459,7 @@ START_TEST(disk_that_was_away_when_all_was_removed_begins_empty)
     }
 END_TEST
 
-/* Nor is there another disk that could say so: the index does. */
+/* No other disk can report it either: the index does. */
 START_TEST(disk_that_was_alone_and_away_when_all_was_removed_begins_empty)
     {
         static const char *const alone[] = {"disk", "1GiB", "disk_path", "/one", NULL};
@@ -484,8 +485,8 @@ START_TEST(disk_that_was_alone_and_away_when_all_was_removed_begins_empty)
     }
 END_TEST
 
-/* B came while A did nothing. The power goes between the next two lists: the first bit says whether
- * that of A landed, the second that of B, if it was sent. */
+/* B joined while A was idle. The power is cut between the next two lists: the first bit says
+ * whether A's was written, the second whether B's was, if it was sent. */
 START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing)
     {
         struct disk disks[2] = {disk_of("A", 7, ""), disk_of("B", 9, "A")};
@@ -513,7 +514,7 @@ START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_n
     }
 END_TEST
 
-/* A disk that takes its list and no values is no disk to wait for: it is said, and values are
+/* A disk that accepts its list and no values is not waited for: that is reported, and values are
  * evicted without it. */
 START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
     {
@@ -555,7 +556,7 @@ START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
     }
 END_TEST
 
-/* A list that could not be written may be there all the same. Twice: the registrar is another one
+/* A list whose write failed may still be on the disk. Runs twice, with a restart of the registrar
  * in between. */
 START_TEST(list_that_failed_and_is_there_voids_nobody)
     {
@@ -570,7 +571,7 @@ START_TEST(list_that_failed_and_is_there_voids_nobody)
         struct disk told = disks[1];
         told.epoch = 0; /* its tierer does not know */
         told.count = 0;
-        fake_die(&node->fake, proc_of(TIERER_PID)); /* before its list was there */
+        fake_die(&node->fake, proc_of(TIERER_PID)); /* before its list was written */
         if (_i == 1) {
             node_restart(node);
             node_client(node, "client.1", 11);
@@ -631,7 +632,7 @@ START_TEST(disk_that_cannot_keep_its_list_costs_the_others_nothing)
         ck_assert(members_take(node, 1, &msg));
         members_land(&disks[1], &msg);
         members_answer(node, 1, &msg, SL_OK);
-        /* It was told that A has the list as well: it is told anew. */
+        /* It believed that A has the list as well, and gets a new one. */
         ck_assert(members_take(node, 1, &msg));
         members_land(&disks[1], &msg);
         members_answer(node, 1, &msg, SL_OK);

@@ -1,4 +1,4 @@
-/* tests/unit/registrar_outlived_test.c - a client whose lock is gone while its process lives, and a
+/* tests/unit/registrar_outlived_test.c - a client that lost its lock while its process lives, and a
  * process that outlives its clients. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/parts.h"
@@ -97,7 +97,7 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
     }
 END_TEST
 
-/* Of each what a client has before its HELLO: a file, and a block of counts. */
+/* Each has what a client has before its HELLO: a file, and a block of counters. */
 START_TEST(clients_killed_before_their_hello_leave_nothing)
     {
         struct node *node = node_start(NULL);

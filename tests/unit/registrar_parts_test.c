@@ -44,7 +44,7 @@ START_TEST(each_state_is_zeroed_and_stands_where_its_row_says)
     }
 END_TEST
 
-/* What depends on the order of the table. */
+/* Required orders of the table. */
 static const struct {
     enum reg_walk walk;
     const char *first, *second;

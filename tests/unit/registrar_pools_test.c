@@ -1,5 +1,5 @@
-/* tests/unit/registrar_pools_test.c - the table of pools: one owner each, who waits, who maps, and
- * what deaths at every step leave. */
+/* tests/unit/registrar_pools_test.c - the table of pools: one owner each, waiters, mappers, and the
+ * state after deaths at every step. */
 #include "tests/unit/registrar_support.h"
 
 #define BYTES       UINT64_C(65536)
@@ -99,7 +99,7 @@ static sl_err code_of(struct node *node, const char *who, uint64_t seq)
     return reply.code;
 }
 
-/* The error and a word of its text. */
+/* Expects an error and a word of its text. */
 static void expect(struct node *node, const char *who, uint64_t seq, sl_err code, const char *word)
 {
     struct sl_msg reply;
@@ -124,7 +124,7 @@ static void assert_gpu(const struct sl_body_pool_await_reply *state, const char 
     ck_assert_mem_eq(state->gpu.at, want, 16);
 }
 
-/* The engine makes a pool; gives its epoch. */
+/* The engine makes a pool; returns its epoch. */
 static uint64_t engine_owns(struct node *node)
 {
     struct sl_body_pool_await_reply state =
@@ -164,7 +164,7 @@ static void drop_answered(struct node *node, const struct sl_msg *drop)
     fake_answer(&node->fake, SWAPPER, drop, &reply);
 }
 
-/* The swapper makes a pool that the engine asked for and maps; gives its epoch. */
+/* The swapper makes a pool that the engine asked for and maps; returns its epoch. */
 static uint64_t sluice_owns(struct node *node)
 {
     uint64_t seq = take(node, ENGINE, BYTES, true);
@@ -181,7 +181,7 @@ static uint64_t sluice_owns(struct node *node)
     return epoch;
 }
 
-/* State of the one row there is; 0 when there is none. mappers may be NULL. */
+/* The state of the only row; 0 if there is none. mappers may be NULL. */
 static uint64_t row_state(struct node *node, char mappers[1024], struct sl_item_holding *out)
 {
     struct sl_msg msg = {.type = SL_MSG_POOLS}, reply;
@@ -556,7 +556,7 @@ START_TEST(waiters_have_a_bound_and_one_too_many_leaves_nothing)
         expect(node, ENGINE, take(node, ENGINE, BYTES, true), SL_ERR_LIMIT, "clients_max");
 
         (void)make_asked(node);
-        ck_assert(drop_asked(node, &drop)); /* nobody waits for what it makes */
+        ck_assert(drop_asked(node, &drop)); /* no engine waits for its pool */
         drop_answered(node, &drop);
         struct sl_item_holding row = {0};
         (void)row_state(node, NULL, &row);
@@ -574,14 +574,14 @@ START_TEST(a_revoke_waits_for_every_mapper)
         uint64_t epoch = engine_owns(node);
         uint64_t id = engine_lent(node, epoch);
         ck_assert_uint_eq(state_of(node, OTHER, await(node, OTHER, 0)).epoch, epoch);
-        uint64_t watching = await(node, OTHER, epoch); /* hears that it is over */
+        uint64_t watching = await(node, OTHER, epoch); /* notified when it is over */
         ck_assert(silent(node, OTHER, watching));
         ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
 
         uint64_t asked = revoke(node, ENGINE, epoch);
 
         ck_assert_uint_eq(state_of(node, OTHER, watching).state, 3);
-        ck_assert_int_eq(engine_known(node, id), SL_ERR_NOT_FOUND); /* nobody maps it anew */
+        ck_assert_int_eq(engine_known(node, id), SL_ERR_NOT_FOUND); /* no longer mappable */
         ck_assert(fake_take(&node->fake, "transporter.0", SL_MSG_ENGINE_OVER, &drop));
         ck_assert_uint_eq(drop.body.engine_over.engine_id, id);
         ck_assert(drop_asked(node, &drop));
@@ -762,7 +762,7 @@ START_TEST(a_swapper_that_dies_making_it_is_heard_at_once)
         fake_die(&node->fake, proc_of(SWAPPER_PID));
 
         expect(node, ENGINE, asked, SL_ERR_PEER_DIED, SWAPPER);
-        make_answered(node, &make, SWAPPER_PID, SL_OK); /* late: nobody's */
+        make_answered(node, &make, SWAPPER_PID, SL_OK); /* late: ignored */
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
         ck_assert_int_eq(node_hello(node, SWAPPER, "swapper", SWAPPER_PID + 1), SL_OK);
         asked = take(node, ENGINE, BYTES, true);
@@ -807,7 +807,7 @@ START_TEST(who_lets_go_does_not_carry_it_any_more)
         uint64_t epoch = sluice_owns(node);
         (void)state_of(node, OTHER, await(node, OTHER, 0));
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 6)), SL_OK);
-        fake_die(&node->fake, proc_of(SWAPPER_PID)); /* the engine's descriptor stands in */
+        fake_die(&node->fake, proc_of(SWAPPER_PID)); /* the engine's descriptor remains */
 
         ck_assert_int_eq(code_of(node, ENGINE, release(node, ENGINE, epoch)), SL_OK);
 
@@ -989,7 +989,7 @@ START_TEST(deaths_that_a_registrar_missed_are_dealt_with)
         uint64_t epoch = missed[_i].sluice ? sluice_owns(node) : engine_owns(node);
         (void)state_of(node, OTHER, await(node, OTHER, 0));
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 4)), SL_OK);
-        node->fake.watch_count = 0; /* so that the death is not told */
+        node->fake.watch_count = 0; /* so that the death is not reported */
         fake_die(&node->fake, proc_of(missed[_i].pid));
 
         node_restart(node);

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_populate_test.c - memory is there before writers ask for it: when it comes,
- * how much of it at a time, and what becomes of a request that is faster. */
+/* tests/unit/registrar_populate_test.c - memory is populated before writers request it: when, how
+ * much at a time, and what happens to a request that is faster. */
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
@@ -36,7 +36,7 @@ static struct node *node_held(const char *const *settings)
     return node;
 }
 
-/* Sequence number of the request. */
+/* Returns the sequence number of the request. */
 static uint64_t contribute(struct node *node, uint64_t length_bytes)
 {
     struct sl_msg msg = {.type = SL_MSG_CONTRIBUTE};
@@ -54,7 +54,7 @@ static bool answered(struct node *node, uint64_t seq)
     return came;
 }
 
-/* Jobs run whenever there is one, each for took_ns, for as long as ns. */
+/* Runs each job when it is started, for took_ns each, for ns in total. */
 static void populate_for(struct node *node, uint64_t ns, uint64_t took_ns)
 {
     uint64_t until_ns = node->fake.env.now_ns + ns;
@@ -176,8 +176,8 @@ START_TEST(put_before_any_thread_has_run_is_granted_at_once)
     }
 END_TEST
 
-/* No turn of the loop takes more than 4 MiB for a request, and as much for one that waits; others
- * are served between them. */
+/* A turn of the loop populates at most 4 MiB for a request, and the same for one that waits; other
+ * messages are handled between turns. */
 START_TEST(large_batch_gets_its_memory_by_and_by_without_any_thread)
     {
         struct node *node = node_held(lent);
@@ -222,7 +222,7 @@ START_TEST(nothing_is_evicted_while_memory_is_on_its_way)
     }
 END_TEST
 
-/* The threads that populate hardly get a core: what the loop hurries has to do. */
+/* The populating threads hardly get a core: the memory that the loop populates must suffice. */
 START_TEST(large_value_on_disk_is_read_while_memory_is_on_its_way)
     {
         static const char *const settings[] = {"memory",       "160MiB", "memory_chunk",
@@ -254,7 +254,7 @@ START_TEST(large_value_on_disk_is_read_while_memory_is_on_its_way)
     }
 END_TEST
 
-/* Memory is on its way, but it is not what they lack. */
+/* Memory is being populated, but that is not what they lack. */
 START_TEST(what_lacks_something_else_is_refused_at_once)
     {
         struct node *node = node_start(lent);
@@ -307,7 +307,7 @@ START_TEST(what_writers_need_next_comes_without_a_pause_and_the_rest_with_pauses
         }
         uint64_t passed_ns = node->fake.env.now_ns - from_ns;
         ck_assert_uint_ge(passed_ns, 7 * busy_ns);  /* an eighth of a core */
-        ck_assert_uint_le(passed_ns, 10 * busy_ns); /* and it goes on */
+        ck_assert_uint_le(passed_ns, 10 * busy_ns); /* and it continues */
         node_end(node);
     }
 END_TEST
@@ -333,7 +333,7 @@ START_TEST(more_cores_have_more_threads_and_shorter_pauses)
     }
 END_TEST
 
-/* A NIC registers nothing before every page is there. */
+/* A NIC registers memory only when every page is populated. */
 START_TEST(memory_for_a_nic_comes_without_pauses)
     {
         struct node *node = node_held(nic);

@@ -1,11 +1,11 @@
-/* tests/unit/registrar_prefetch_test.c - BRING ahead of use: who goes first, what it may take, how
- * it ends. The tierer is played by the test. */
+/* tests/unit/registrar_prefetch_test.c - BRING with `ahead`: its order, its limits, and how it
+ * ends. The test plays the tierer. */
 #include "tests/unit/registrar_support.h"
 
 #define LENGTH (UINT64_C(64) * SL_KIB)
 #define KEYS   96u
 
-/* Memory for 64 values; a quarter of it is the most that may be read ahead and unread. */
+/* Memory for 64 values, of which at most a quarter may be prefetched and unread. */
 static const char *const settings[] = {"disk",   "64MiB",    "memory", "4MiB", "disk_prefetch",
                                        "256KiB", "io_grace", "10s",    NULL};
 
@@ -22,7 +22,7 @@ static bool in_memory(struct node *node, uint32_t n)
     return node_entry(node, key_of(n), &entry) && entry.extent.generation != 0;
 }
 
-/* Values 0 .. count - 1 are durable; as many of the last as fit are in memory, too. */
+/* Values 0 .. count - 1 are durable; the last ones are also in memory, as many as fit. */
 static struct node *node_begun(const char *const *with, uint32_t count)
 {
     struct node *node = node_start(with);
@@ -42,7 +42,7 @@ static struct node *node_with(uint32_t count)
     return node_begun(settings, count);
 }
 
-/* All that may leave memory has left it. */
+/* Like node_begun, and all values that may leave memory have left it. */
 static struct node *node_on_disk(uint32_t count)
 {
     struct node *node = node_with(count);
@@ -242,7 +242,7 @@ START_TEST(prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads
         ck_assert_int_eq(answer(node, "client.1", seq, 15), SL_OK);
         ck_assert_int_eq(answer(node, "client.1", seq, 16), SL_ERR_NO_SPACE);
         ck_assert_int_eq(answer(node, "client.1", seq, 19), SL_ERR_NO_SPACE);
-        uint64_t wanted = promote(node, 3); /* somebody reads one */
+        uint64_t wanted = promote(node, 3); /* a client reads one */
         ck_assert_int_eq(answer(node, "client.2", wanted, 0), SL_ERR_EXISTS);
         seq = prefetch(node, 16, 2);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
@@ -272,7 +272,7 @@ START_TEST(prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone)
     }
 END_TEST
 
-/* Memory that reads from disk filled, long after the last commit. */
+/* Reads from disk filled the memory, long after the last commit. */
 START_TEST(above_the_watermark_what_was_read_goes_too)
     {
         static const char *const marked[] = {
@@ -462,7 +462,7 @@ START_TEST(a_node_without_a_disk_says_what_it_has)
     }
 END_TEST
 
-/* What it does not do it does not answer as if it had. */
+/* A request that it cannot fulfil must not look successful. */
 START_TEST(what_is_for_nodes_is_refused)
     {
         const struct sl_text key = sl_text_of(key_of(0));
@@ -497,10 +497,10 @@ static uint32_t writes_taken(struct node *node, struct sl_msg *last)
     return count;
 }
 
-/* A node whose memory is full of what is durable, and values that are not. */
+/* A node whose memory is full of durable values, and of others. */
 static struct node *node_writing(uint32_t count, bool wanted, bool ahead)
 {
-    struct node *node = node_with(66); /* 0 and 1 are on disk alone */
+    struct node *node = node_with(66); /* 0 and 1 are only on disk */
     if (wanted || ahead) {
         (void)(wanted ? promote(node, 0) : prefetch(node, 0, 1));
     }
@@ -569,7 +569,7 @@ END_TEST
 
 /* ---- for sessions that come back ---- */
 
-/* The first of a chain that has so much on disk alone. */
+/* Sends the first BRING of a chain that has chain_bytes only on disk. */
 static uint64_t chain_returning(struct node *node, uint32_t from, uint32_t count, uint64_t for_ns,
                                 uint64_t chain_bytes)
 {
@@ -592,7 +592,7 @@ static uint64_t returning(struct node *node, uint32_t from, uint32_t count, uint
     return chain_returning(node, from, count, for_ns, 0);
 }
 
-/* Values that nobody knew: all that may leave memory for them does. */
+/* Puts new values, for which all others may leave memory. */
 static void fill(struct node *node, uint32_t count)
 {
     static uint32_t number;
@@ -609,7 +609,7 @@ static const struct {
     bool stays;
 } returns[] = {
     {.for_ns = 60 * SL_NS_PER_S, .stays = true},
-    {.for_ns = 0, .stays = false}, /* somebody wants them, whenever that is */
+    {.for_ns = 0, .stays = false}, /* a client wants them at some time */
 };
 
 START_TEST(what_a_session_comes_back_to_stays_in_memory_until_then)
@@ -662,7 +662,7 @@ START_TEST(sessions_have_half_of_memory_and_what_does_not_fit_is_not_begun)
     }
 END_TEST
 
-/* What the answer says of the room, in thousandths. */
+/* How full the answer reports the space, in thousandths. */
 static uint64_t full_of(struct node *node, uint64_t seq)
 {
     struct sl_msg reply;
@@ -671,7 +671,7 @@ static uint64_t full_of(struct node *node, uint64_t seq)
     return reply.body.bring_reply.full;
 }
 
-/* Of room for 32, behind a session of 16. What never fits is no reason for others to come later. */
+/* With space for 32, after a session of 16. A chain that never fits must not delay others. */
 static const struct {
     uint32_t count, chain;
     uint64_t full;

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_reclaim_test.c - what a segment that goes takes along, and what is written
- * anew. The tierer is played by the test. */
+/* tests/unit/registrar_reclaim_test.c - reclaiming a log file: which values are lost with it, and
+ * which are rewritten. The test plays the tierer. */
 #include "actors/registrar/records/units.h"
 #include "runtime/policy/density/density.h"
 #include "tests/unit/registrar_support.h"
@@ -47,7 +47,7 @@ static uint64_t keys_ask(struct node *node, uint32_t type, uint32_t n)
     return msg.seq;
 }
 
-/* Somebody wants it; what is on disk alone is read. */
+/* Uses the value; one that is only on disk is read. */
 static void want(struct node *node, uint32_t n)
 {
     struct sl_msg reply;
@@ -57,15 +57,15 @@ static void want(struct node *node, uint32_t n)
     ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], cold ? SL_OK : SL_ERR_EXISTS);
 }
 
-/* All that may leave memory leaves it. */
+/* Everything that may leave memory leaves it. */
 static void squeeze(struct node *node)
 {
     struct sl_item_grant grant = node_grant(node, "client.1", "squeeze", 4 * SL_MIB);
     ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
 }
 
-/* Values 0.. of LENGTH bytes are in segment 1 and nowhere else, those of a bit in wanted were
- * wanted since they were written. */
+/* Values 0.. of LENGTH bytes are only in log file 1; those with a bit in `wanted` were used since
+ * they were written. */
 static struct node *node_with(uint32_t count, uint32_t wanted)
 {
     struct node *node = node_start(settings);
@@ -265,8 +265,8 @@ START_TEST(what_is_removed_while_it_is_kept_stays_removed)
     }
 END_TEST
 
-/* The tierer dies after the registrar's answer and before the file is gone: its successor finds the
- * segment whole. */
+/* The tierer dies after the registrar's answer and before the file is removed: its successor finds
+ * the log file intact. */
 START_TEST(what_is_removed_after_its_segment_went_does_not_come_back)
     {
         struct node *node = node_with(2, 3);
@@ -361,7 +361,7 @@ END_TEST
 
 /* ---- what a hand-over holds ---- */
 
-/* Block "m/h" of so many parts lies in segment 1 alone. */
+/* Block "m/h" of this number of parts is only in log file 1. */
 static struct node *node_with_block(uint32_t parts)
 {
     struct node *node = node_start(settings);
@@ -407,7 +407,7 @@ static void block_hold(struct node *node, uint32_t parts)
     ck_assert_uint_eq(grants.at[0].code, SL_ERR_EXISTS);
 }
 
-/* Everything is tried to make room for what cannot have it. */
+/* A request that cannot get space, and for which everything is evicted. */
 static void squeeze_in_vain(struct node *node)
 {
     static struct grants grants;
@@ -457,7 +457,7 @@ START_TEST(what_is_held_in_memory_outlives_its_segment)
     }
 END_TEST
 
-/* Twice what is kept of a segment. */
+/* Twice the share of a log file that is rewritten. */
 START_TEST(what_is_held_and_being_read_is_waited_for)
     {
         struct node *node = node_with_block(2 * SEGMENT_BY);
@@ -497,7 +497,8 @@ START_TEST(a_segment_stays_when_what_is_held_there_cannot_be_read)
     }
 END_TEST
 
-/* It could not be read for the hold, and is read ahead of use: the reclaim waits for it, too. */
+/* It could not be read for the hold, and is being prefetched: the reclaim waits for that as
+ * well. */
 START_TEST(what_is_held_and_being_prefetched_is_raised)
     {
         struct node *node = node_with_block(1);
@@ -518,7 +519,7 @@ START_TEST(what_is_held_and_being_prefetched_is_raised)
     }
 END_TEST
 
-/* The reclaim waits for something else when the hold begins. */
+/* The reclaim waits for another value when the hold begins. */
 START_TEST(what_is_held_since_the_reclaim_began_is_waited_for)
     {
         struct node *node = node_start(settings);
@@ -584,7 +585,8 @@ START_TEST(a_new_registrar_brings_what_is_held_into_memory)
     }
 END_TEST
 
-/* Memory is full of what is not on disk: there is no room to read into, and nothing is lost. */
+/* Memory is full of values that are not on disk: there is no space to read into, and no value is
+ * lost. */
 START_TEST(what_is_held_stays_on_disk_when_memory_is_full)
     {
         struct node *node = node_with_block(2);
@@ -641,7 +643,7 @@ START_TEST(what_cannot_be_read_any_more_goes)
     }
 END_TEST
 
-/* Once something is learnt: what was wanted before it was written counts, too. */
+/* Once the policy has learnt: uses before a value was written count as well. */
 START_TEST(what_is_worth_most_is_written_anew)
     {
         struct node *node = node_start(settings);
@@ -672,7 +674,7 @@ END_TEST
 
 /* ---- retention ---- */
 
-/* Block m/NUMBER lies in segment 1 alone, and m/0 before m/1. Blocks of a bit in kept are to be
+/* Block m/NUMBER is only in log file 1, and m/0 precedes m/1. Blocks with a bit in `kept` are to be
  * kept for a minute. */
 static struct node *node_with_kept(uint32_t count, uint32_t kept)
 {
@@ -704,7 +706,7 @@ START_TEST(what_is_to_be_kept_is_written_anew_with_what_is_before_it)
         ck_assert(node_sees(node, "m/0/0") && node_sees(node, "m/1/0"));
         ck_assert(!node_sees(node, "m/2/0"));
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
-        squeeze(node); /* it went to disk once more, and its time goes on */
+        squeeze(node); /* it was written to disk again, with the rest of its time */
         seq = reclaim_ask(node, 2);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
         ck_assert(reclaimed(node, seq));
@@ -726,7 +728,7 @@ START_TEST(what_was_to_be_kept_goes_when_its_time_is_over)
     }
 END_TEST
 
-/* An eighth of a segment: what all say changes little. */
+/* An eighth of a log file: a hint that all give changes little. */
 START_TEST(a_share_of_the_segment_is_what_is_to_be_kept)
     {
         struct node *node = node_with_kept(8, 0xff);
@@ -771,7 +773,7 @@ static uint64_t keys_known(struct node *node)
     return stats.key_count;
 }
 
-/* All of them lie in segment 1, and nowhere else. */
+/* All of them are only in log file 1. */
 static struct node *node_with_many(void)
 {
     struct node *node = node_start(settings);
@@ -790,7 +792,7 @@ static void turn(struct node *node)
     ck_assert_int_eq(node->fake.actor->tick(node->fake.state, node->fake.env.now_ns), SL_OK);
 }
 
-/* Its file may go now, and has not said that it has. */
+/* The file may be removed, but is not reported as removed yet. */
 static uint64_t reclaim_going(struct node *node)
 {
     struct sl_msg reply;
@@ -827,8 +829,8 @@ START_TEST(a_turn_clears_some_of_many)
     }
 END_TEST
 
-/* Somebody wants the key gone, or another value under it: each is to be answered when nothing on
- * disk can bring the old one back. */
+/* The key is removed, or gets another value: the answer must wait until nothing on disk can bring
+ * back the old one. */
 enum way { REMOVED, REPLACED, ALL_REMOVED, WAYS };
 
 static uint64_t go_away(struct node *node, enum way way, uint32_t n)
@@ -855,7 +857,7 @@ static uint64_t go_away(struct node *node, enum way way, uint32_t n)
     return msg.seq;
 }
 
-/* The tierer may die, and its successor finds the file whole. */
+/* The tierer may die, and its successor finds the file intact. */
 START_TEST(what_leaves_while_its_file_goes_does_not_come_back)
     {
         struct node *node = node_with_many();
@@ -887,7 +889,7 @@ START_TEST(what_leaves_while_its_file_goes_does_not_come_back)
     }
 END_TEST
 
-/* Of a block, the parts are forgotten, by whatever name it is removed. */
+/* Of a block, the parts get tombstones, whichever name it is removed by. */
 START_TEST(a_block_is_removed_while_its_file_goes)
     {
         static const struct found found = {"m/b/0", "m/b", 0, 1, 100, 1, 4096, NULL};
@@ -930,7 +932,7 @@ START_TEST(what_goes_is_read_no_more_and_can_be_put)
     }
 END_TEST
 
-/* Its disk fails, or it was read when the answer came. */
+/* Its disk fails, or it was being read when the answer arrived. */
 START_TEST(what_does_not_go_after_all_is_read_again)
     {
         struct node *node = node_with_many();
@@ -969,7 +971,7 @@ START_TEST(a_request_that_was_answered_and_comes_late_changes_nothing)
     }
 END_TEST
 
-/* The tierer was still reading for it, and heard the answer too early. */
+/* The tierer was still reading for it, and got the answer too early. */
 START_TEST(a_segment_that_was_read_when_its_answer_came_is_asked_for_again)
     {
         struct node *node = node_with(2, 1);
@@ -992,7 +994,7 @@ START_TEST(a_segment_that_was_read_when_its_answer_came_is_asked_for_again)
     }
 END_TEST
 
-/* The registrar that said that it may go is no more. */
+/* The registrar that allowed the removal has died. */
 START_TEST(a_file_that_has_gone_is_told_to_another_registrar)
     {
         struct node *node = node_with_many();
@@ -1010,8 +1012,8 @@ START_TEST(a_file_that_has_gone_is_told_to_another_registrar)
     }
 END_TEST
 
-/* A list is compacted when it is full of records that have no place there any more. That must not
- * move what a reclaim has not looked at yet. */
+/* A list is compacted when it is full of records without a place in the file. That must not move
+ * records which a reclaim has not visited yet. */
 START_TEST(what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile)
     {
         struct node *node = node_start(settings);
@@ -1088,7 +1090,7 @@ START_TEST(a_tierer_that_dies_while_its_file_goes_has_it_or_not)
     }
 END_TEST
 
-/* To look through the segment takes time of its own. */
+/* Searching the log file takes time of its own. */
 START_TEST(what_is_kept_is_waited_for_after_a_long_look)
     {
         struct node *node = node_with_many();
@@ -1111,12 +1113,12 @@ START_TEST(what_is_kept_is_waited_for_after_a_long_look)
     }
 END_TEST
 
-/* A block of two parts, one on each of two disks; both segments go at the same time. */
+/* A block of two parts, one on each of two disks; both log files are reclaimed at the same time. */
 static const char *const two_disks[] = {"disk",         "64MiB", "disk_path", "/one,/two",
                                         "disk_segment", "1MiB",  "memory",    "4MiB",
                                         "io_grace",     "10s",   NULL};
 
-/* Values that nobody wants. */
+/* Values that no client uses. */
 static void disk_found_many(struct node *node, uint32_t disk, bool last)
 {
     for (uint32_t n = 0; n < 2 * MANY; n++) {

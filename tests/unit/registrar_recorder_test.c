@@ -1,4 +1,4 @@
-/* tests/unit/registrar_recorder_test.c - what a registrar records, and what becomes of the file. */
+/* tests/unit/registrar_recorder_test.c - a registrar's recording, and what happens to its file. */
 #include "actors/registrar/recorder.h"
 #include "ipc/shm/sl_pins.h"
 #include "tests/support/recording_reader.h"
@@ -46,7 +46,7 @@ static void recording_end(struct node *node)
     (void)unlink(old);
 }
 
-/* What is in buffers goes to the file within a second. */
+/* Buffered events are written to the file within a second. */
 static void settle(struct node *node)
 {
     fake_pass(&node->fake, 3 * SL_NS_PER_S);
@@ -74,7 +74,7 @@ static uint64_t hash_of(const char *key)
     return key == NULL ? 0 : sl_key_hash(key, strlen(key));
 }
 
-/* A block of two parts behind another one. */
+/* Puts a block of two parts after another one. */
 static void put_behind(struct node *node, const char *key, const char *before, uint64_t op_id)
 {
     static struct grants grants;
@@ -184,7 +184,7 @@ START_TEST(uses_are_recorded_and_come_before_the_store_that_follows_them)
         ck_assert_uint_eq(seen.count, 3);
         ck_assert_int_eq(seen.events[1].kind, SL_RECORDING_LOAD);
         ck_assert_uint_eq(seen.events[1].name, seen.events[0].name);
-        ck_assert_uint_eq(seen.events[1].bytes, 0); /* as told */
+        ck_assert_uint_eq(seen.events[1].bytes, 0); /* as requested */
         ck_assert_int_eq(seen.events[2].kind, SL_RECORDING_STORE);
         sl_pins_destroy(&pins);
         recording_end(node);

@@ -1,5 +1,5 @@
-/* tests/unit/registrar_replace_test.c - a value that takes the place of another: what readers see,
- * who may, what becomes of the old one in memory and on disk, restarts at every step. */
+/* tests/unit/registrar_replace_test.c - replacing a value: what readers see, who may, what happens
+ * to the old value in memory and on disk, and restarts at every step. */
 #include "actors/registrar/disk/remove.h"
 #include "tests/unit/registrar_support.h"
 
@@ -18,7 +18,7 @@ static sl_err reserve_replace(struct node *node, const char *sender, const char 
     return (sl_err)grant->code;
 }
 
-/* COMMIT with a digest of its own; gives its number. */
+/* Sends COMMIT with a digest of its own; returns its number. */
 static uint64_t commit_send(struct node *node, const char *sender,
                             const struct sl_item_grant *grant, const char *content, uint64_t seq)
 {
@@ -399,7 +399,7 @@ START_TEST(the_deadline_ends_the_wait)
     }
 END_TEST
 
-/* What a new registrar hears from the disk of before the tombstone. */
+/* A new registrar gets the disk's report from before the tombstone. */
 static void rescan(struct node *node, const struct found *found, uint32_t count)
 {
     tierer_arrive(node, TIERER_PID);
@@ -433,7 +433,7 @@ START_TEST(the_old_copy_does_not_come_back_with_a_successor)
     }
 END_TEST
 
-/* The value itself was removed before the registrar died. */
+/* The new value was removed before the registrar died. */
 START_TEST(the_answer_waits_when_the_new_value_is_gone_as_well)
     {
         struct node *node = node_with_disk();
@@ -462,7 +462,8 @@ START_TEST(the_answer_waits_when_the_new_value_is_gone_as_well)
     }
 END_TEST
 
-/* Its record is another by then: what was noted with the commit tells which key was meant. */
+/* By then its record is a different one; the note made with the commit shows which key was
+ * meant. */
 START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
     {
         static const char *const two[] = {"disk", "1GiB", "disk_path", "/one,/two", NULL};
@@ -534,7 +535,7 @@ START_TEST(too_many_that_wait_try_again)
     }
 END_TEST
 
-/* Away is the disk that has not come: what is removed meanwhile fills the table. */
+/* The missing disk has never appeared: removals meanwhile fill the table. */
 START_TEST(a_value_is_not_replaced_without_room_for_its_tombstones)
     {
         static const char *const two[] = {
@@ -574,7 +575,7 @@ START_TEST(a_value_is_not_replaced_without_room_for_its_tombstones)
     }
 END_TEST
 
-/* Of one key each replacement had one more, until there was no room for any. */
+/* Regression: each replacement of a key added a tombstone, until there was no space for any. */
 START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_away)
     {
         struct node *node = node_start(disk_settings);
@@ -601,7 +602,7 @@ START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_aw
     }
 END_TEST
 
-/* Nor on one that is being scanned. */
+/* The same for a disk that is being scanned. */
 START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_scanned)
     {
         struct node *node = node_start(disk_settings);
@@ -701,8 +702,8 @@ END_TEST
 
 /* ---- requests that are sent again: each takes effect once ---- */
 
-/* The answer was lost; another replaced the value meanwhile. _i: or the registrar died as well, or
- * the key is gone. */
+/* The answer was lost, and another client replaced the value meanwhile. _i: the registrar died as
+ * well, or the key was removed. */
 START_TEST(a_commit_that_is_sent_again_puts_nothing_back)
     {
         struct node *node = node_start(NULL);
@@ -723,7 +724,7 @@ START_TEST(a_commit_that_is_sent_again_puts_nothing_back)
             ck_assert_int_eq(node_remove(node, "client.2", "k"), SL_OK);
         }
 
-        /* Stale would have it begin anew, and replace what came later. */
+        /* SL_ERR_STALE would make it start again, and replace the later value. */
         ck_assert_int_eq(commit_as(node, "client.1", &first, "first"), SL_OK);
 
         ck_assert(_i > 1 ? !node_sees(node, "k") : holds(node, "k", "second"));
@@ -743,7 +744,7 @@ static sl_err remove_as(struct node *node, const char *sender, const char *key, 
     return (sl_err)reply.body.remove_reply.codes.at[0];
 }
 
-/* _i & 1: the registrar died meanwhile; _i & 2: nothing was there at first. */
+/* _i & 1: the registrar died meanwhile; _i & 2: the key did not exist at first. */
 START_TEST(a_removal_that_is_sent_again_spares_what_others_put)
     {
         struct node *node = node_start(NULL);

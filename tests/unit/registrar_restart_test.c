@@ -1,5 +1,5 @@
-/* tests/unit/registrar_restart_test.c - a registrar that is killed and started again on the same
- * shared memory. */
+/* tests/unit/registrar_restart_test.c - a registrar that is killed and restarted on the same shared
+ * memory. */
 #include "actors/registrar/records/gone.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/policy/density/density.h"
@@ -176,7 +176,7 @@ START_TEST(a_block_half_written_is_completed_by_its_living_owner)
     }
 END_TEST
 
-/* Killed when records of so many of its parts said COMMITTED, and before anything else said so. */
+/* Killed when the records of _i parts said COMMITTED, and before any other record did. */
 START_TEST(a_block_whose_commit_was_cut_short_is_completed_by_its_owner)
     {
         struct node *node = node_start(NULL);
@@ -280,7 +280,7 @@ START_TEST(pins_hold_across_a_restart)
     }
 END_TEST
 
-/* A registrar that started without them would give pinned bytes to others. */
+/* Without them, a started registrar would give pinned bytes to others. */
 START_TEST(pins_that_cannot_be_opened_stop_the_start)
     {
         struct node *node = node_start(NULL);
@@ -297,7 +297,7 @@ START_TEST(pins_that_cannot_be_opened_stop_the_start)
         snprintf(path, sizeof(path), "%s/pins.client.1", node->fake.paths.shm_dir);
         snprintf(aside, sizeof(aside), "%s.aside", path);
         ck_assert_int_eq(rename(path, aside), 0);
-        /* What opening a socket gives (ENXIO) is no answer about the pins. */
+        /* The error of opening a socket (ENXIO) shows nothing about the pins. */
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         ck_assert_uint_lt(strlen(path), sizeof(address.sun_path));
@@ -318,7 +318,7 @@ START_TEST(pins_that_cannot_be_opened_stop_the_start)
     }
 END_TEST
 
-/* The same for pins of another release's layout: what they hold is not known. */
+/* The same for pins in another release's layout, whose contents are unknown. */
 START_TEST(pins_of_another_layout_stop_the_start_while_their_process_lives)
     {
         struct node *node = node_start(NULL);
@@ -385,7 +385,7 @@ START_TEST(what_is_not_on_disk_yet_is_queued_again)
         ck_assert_uint_eq(node_metric(node, "disk_object_count"), 1);
         struct sl_msg request;
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE,
-                             &request)); /* not before it said what it holds */
+                             &request)); /* not before it has reported its values */
         struct found found = {
             .key = "a", .length = 5000, .segment = a.disk.segment, .offset = a.disk.offset_bytes};
         sl_err code;
@@ -406,8 +406,8 @@ static uint64_t remove_ask(struct node *node, const char *name)
     return msg.seq;
 }
 
-/* A removal that the disk has not confirmed when the registrar dies: of an object that is on disk,
- * and of one that is just being written. */
+/* A removal that the disk has not confirmed when the registrar dies: of an object on disk, and of
+ * one that is being written. */
 START_TEST(a_removal_under_way_is_finished_by_the_successor)
     {
         static const char *const settings[] = {"disk", "1GiB", NULL};
@@ -447,8 +447,8 @@ START_TEST(a_removal_under_way_is_finished_by_the_successor)
     }
 END_TEST
 
-/* What is put again under the key goes to disk behind the old tombstone, which would else take it
- * along; also when the registrar dies between the two. */
+/* A new value under the key is written to disk after the old tombstone, which would otherwise cover
+ * it, even if the registrar dies between the two. */
 START_TEST(what_is_put_again_after_a_removal_stays)
     {
         static const char *const settings[] = {"disk", "1GiB", NULL};
@@ -543,7 +543,7 @@ static uint32_t notes_of(const struct registrar *self, uint32_t wanted)
     return count;
 }
 
-/* Killed between the new note and the end of the old one. */
+/* Killed between the new record and the end of the old one. */
 START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
     {
         static unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
@@ -636,7 +636,7 @@ START_TEST(what_left_is_known_to_the_next_registrar)
 
         self = node->fake.state;
         ck_assert_uint_eq(sl_density_stats(self->units->density).ghost_count, 0);
-        fake_pass(&node->fake, SL_NS_PER_MS); /* behind the first answers */
+        fake_pass(&node->fake, SL_NS_PER_MS); /* after the first answers */
         stats = sl_density_stats(self->units->density);
         ck_assert_uint_eq(stats.ghost_count, 2 * REG_GONE_LOT);
         ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);
@@ -645,7 +645,7 @@ START_TEST(what_left_is_known_to_the_next_registrar)
         ck_assert_int_eq(sl_index_find_any(self->index, "k0", 2, &entry), SL_OK);
         reg_unit_judge(self, entry.ref, &judged);
         ck_assert_uint_eq(judged.use_count, 2);
-        for (; self->gone->next < 4; put++) { /* the ring goes on */
+        for (; self->gone->next < 4; put++) { /* the ring continues */
             ck_assert_uint_lt(put, 16 * REG_GONE_LOT);
             (void)snprintf(key, sizeof(key), "k%u", put);
             node_put(node, "client.1", key, 4096);
@@ -694,12 +694,12 @@ START_TEST(a_second_registrar_is_kept_out)
         ck_assert_ptr_nonnull(strstr(why.text, "registrar.lock"));
         sl_registrar_actor.fini(state);
         free(state);
-        node_client(node, "client.1", 11); /* the first one goes on */
+        node_client(node, "client.1", 11); /* the first one continues */
         node_end(node);
     }
 END_TEST
 
-/* Writes one more record while no registrar lives, as somebody with the same uid could. */
+/* Writes one more record while no registrar lives, as any process with the same uid could. */
 static void index_insert_behind(struct node *node, const char *key, const struct sl_extent *extent)
 {
     struct sl_arena *arena = NULL;
@@ -722,7 +722,7 @@ static void index_insert_behind(struct node *node, const char *key, const struct
     sl_arena_close(&arena);
 }
 
-/* Records that no registrar can have written are dropped; what stays is counted once. */
+/* Records that no registrar can have written are dropped; the rest is counted once. */
 static const struct {
     const char *what;
     bool own_space;

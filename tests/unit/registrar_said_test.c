@@ -1,5 +1,5 @@
-/* tests/unit/registrar_said_test.c - what engines say of blocks: with a RESERVE, and with a load.
- */
+/* tests/unit/registrar_said_test.c - engines' hints about blocks: with a RESERVE, and with a
+ * load. */
 #include "actors/registrar/records/policy.h"
 #include "actors/registrar/records/units.h"
 #include "runtime/policy/density/density.h"
@@ -26,7 +26,7 @@ static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid
     return pins;
 }
 
-/* A block of one part under "m/NUMBER", behind "m/PARENT". */
+/* A block of one part under "m/NUMBER", after "m/PARENT". */
 static void block_put(struct node *node, uint32_t number, const char *parent,
                       const struct sl_said *said)
 {
@@ -89,15 +89,15 @@ START_TEST(what_comes_with_a_load_is_known_of_the_block)
         fake_pass(&node->fake, SL_NS_PER_S);
 
         check_all_is_known(node, "m/2");
-        ck_assert(view_of(node, "m/1").kept); /* what is behind it is of no use without it */
+        ck_assert(view_of(node, "m/1").kept); /* later blocks are useless without it */
         ck_assert_uint_eq(view_of(node, "m/1").class_index / SL_DENSITY_KINDS, REG_HINT_NONE);
         sl_pins_destroy(&pins);
         node_end(node);
     }
 END_TEST
 
-/* A multi-slice store notes its blocks too, for their order alone: what it said came with RESERVE.
- */
+/* A multi-slice store notes its blocks as well, but only for their order: its hints came with
+ * RESERVE. */
 START_TEST(what_comes_with_a_stores_own_note_does_not_count)
     {
         struct node *node = node_start(NULL);
@@ -116,7 +116,7 @@ START_TEST(what_comes_with_a_stores_own_note_does_not_count)
     }
 END_TEST
 
-/* As of values that were got or put just before. */
+/* As for values that were just got or put. */
 START_TEST(what_is_said_by_itself_is_known_and_is_no_use)
     {
         struct node *node = node_start(NULL);
@@ -137,8 +137,8 @@ START_TEST(what_is_said_by_itself_is_known_and_is_no_use)
     }
 END_TEST
 
-/* A value that is on disk as well has another record from then on. What was noted of the one before
- * counts. */
+/* A value that has also been written to disk has a new record. Hints noted for the old one
+ * count. */
 START_TEST(what_was_noted_before_a_value_came_to_disk_is_known)
     {
         static const char *const settings[] = {"disk", "8MiB", NULL};
@@ -199,8 +199,8 @@ START_TEST(all_that_is_to_be_kept_takes_an_eighth_of_memory)
     }
 END_TEST
 
-/* Of a chain of 41 that is to be kept an eighth of memory holds 8. On disk the others are to be
- * kept, too: also those of which nothing was said, but of the one behind them. */
+/* An eighth of memory holds 8 of a chain of 41 that is to be kept. On disk the others are to be
+ * kept as well, even those without a hint of their own before one with a hint. */
 START_TEST(what_was_to_be_kept_is_so_on_disk_though_memory_had_no_part_for_it)
     {
         static const char *const settings[] = {"disk", "64MiB", NULL};

@@ -320,7 +320,7 @@ uint64_t node_metric(struct node *node, const char *name)
 /* ---- tierer ---- */
 
 static char tierer_name[32] = "tierer.0";
-static char tierer_store[17]; /* name of its disk; empty: it tells none */
+static char tierer_store[17]; /* name of its disk; empty: none */
 
 void tierer_play(uint32_t number, const char *store)
 {
@@ -328,8 +328,8 @@ void tierer_play(uint32_t number, const char *store)
     (void)snprintf(tierer_store, sizeof(tierer_store), "%s", store);
 }
 
-/* Requests that stay unanswered are sent again under the same number: like a tierer, the test
- * answers each once. */
+/* Unanswered requests are sent again under the same number: like a tierer, the test answers each
+ * once. */
 static bool tierer_knows(uint64_t seq)
 {
     static uint64_t known[65536];

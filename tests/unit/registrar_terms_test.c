@@ -1,5 +1,5 @@
-/* tests/unit/registrar_terms_test.c - leases, pins and bundles: what is evicted and removed, and
- * when. */
+/* tests/unit/registrar_terms_test.c - leases, pins and bundles: which values are evicted and
+ * removed, and when. */
 #include "actors/registrar/memory/evict.h"
 #include "ipc/shm/sl_leases.h"
 #include "tests/unit/registrar_support.h"
@@ -22,7 +22,7 @@ static struct sl_leases *leases_of(struct node *node)
     return leases;
 }
 
-/* Gives until when it is leased by this look-up. */
+/* Returns the end of the lease that this look-up takes. */
 static uint64_t look(struct node *node, const struct sl_leases *leases, const char *key)
 {
     struct sl_key text = {key, (uint32_t)strlen(key)};
@@ -79,7 +79,7 @@ static struct node *start(const char *const *settings)
     return node;
 }
 
-/* Client and registrar after a kill; leases keep their mapping. */
+/* Restarts client and registrar after a kill; leases keep their mapping. */
 static void restart(struct node *node)
 {
     node_restart(node);
@@ -103,7 +103,7 @@ START_TEST(a_leased_value_is_passed_by_until_its_lease_ends)
         ck_assert(node_sees(node, "k0"));
         ck_assert(!node_sees(node, "k1"));
         ck_assert_uint_eq(node_metric(node, "leased_count"), 1);
-        fake_pass(&node->fake, TTL + MARGIN); /* a use: it goes behind k2, k3, k4 */
+        fake_pass(&node->fake, TTL + MARGIN); /* a use: it moves after k2, k3, k4 */
         ck_assert_uint_eq(node_metric(node, "leased_count"), 0);
         ck_assert_int_eq(put(node, "k5"), SL_OK);
         ck_assert(node_sees(node, "k0"));
@@ -184,7 +184,7 @@ START_TEST(removal_heeds_leases_when_it_is_told_to)
         (void)look(node, leases, "b");
 
         ck_assert_int_eq(remove_heeding(node, "a"), SL_ERR_LEASED);
-        ck_assert_int_eq(remove_heeding(node, "c"), SL_OK); /* nobody looked it up */
+        ck_assert_int_eq(remove_heeding(node, "c"), SL_OK); /* it was not looked up */
         ck_assert_int_eq(remove_heeding(node, "c"), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(node_remove(node, "client.1", "b"), SL_OK);
         ck_assert(node_sees(node, "a"));
@@ -446,7 +446,8 @@ START_TEST(a_value_that_replaces_another_stays_in_its_bundle)
     }
 END_TEST
 
-/* Who has left memory already is not counted once more: eviction would go on for nothing. */
+/* A member that has left memory already is not counted again: eviction would continue without
+ * effect. */
 START_TEST(a_bundle_that_cannot_leave_memory_frees_nothing)
     {
         static const char *const with_disk[] = {"disk", "64MiB", NULL};
@@ -508,7 +509,7 @@ END_TEST
 
 #define BLOCK_PARTS 2u
 
-/* Gives until when it is held by this look-up; 0: it is not there. */
+/* Returns the end of the hold that this look-up takes; 0: not found. */
 static uint64_t hold(struct node *node, const struct sl_leases *leases, const char *block)
 {
     struct sl_key text = {block, (uint32_t)strlen(block)};
@@ -572,7 +573,7 @@ START_TEST(a_killed_registrar_keeps_held_blocks)
     }
 END_TEST
 
-/* Where objects are leased, too, parts count as before. */
+/* Parts count as before when objects are leased as well. */
 START_TEST(a_part_that_is_leased_keeps_its_block_open)
     {
         struct node *node = start(with_leases);

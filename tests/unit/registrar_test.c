@@ -24,7 +24,7 @@ static uint64_t until_tick_ns(const struct node *node)
     return node->fake.wake_ns - node->fake.env.now_ns;
 }
 
-/* Access rings are drained every 100 ms; where nobody does anything, that would be all it does. */
+/* Access rings are drained every 100 ms; an idle node would do nothing else. */
 START_TEST(a_registrar_at_rest_ticks_with_the_heartbeats)
     {
         struct node *node = node_start(NULL);
@@ -35,7 +35,7 @@ START_TEST(a_registrar_at_rest_ticks_with_the_heartbeats)
         ck_assert_uint_gt(until_tick_ns(node), 100 * SL_NS_PER_MS);
         ck_assert_uint_eq(node->fake.wake_ns % (500 * SL_NS_PER_MS), 0);
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 10), SL_OK);
-        ck_assert_uint_gt(until_tick_ns(node), 100 * SL_NS_PER_MS); /* a heartbeat wakes nobody */
+        ck_assert_uint_gt(until_tick_ns(node), 100 * SL_NS_PER_MS); /* heartbeats wake no one */
 
         node_client(node, "client.1", 11);
         (void)node_grant(node, "client.1", "a", 100);
@@ -280,7 +280,7 @@ START_TEST(an_aborted_reservation_frees_key_and_space)
     }
 END_TEST
 
-/* Who asked gave up before it heard of the grants: it cannot name them. */
+/* The client gave up before it received the grants, so it cannot name them. */
 START_TEST(an_aborted_op_gives_back_what_it_was_granted)
     {
         static const struct want wants[] = {{.key = "a", .length = 5000},
@@ -312,7 +312,7 @@ START_TEST(an_aborted_op_gives_back_what_it_was_granted)
     }
 END_TEST
 
-/* A new registrar knows from the records which op a claim is of. */
+/* A new registrar learns from the records to which op a claim belongs. */
 START_TEST(an_aborted_op_gives_back_what_it_was_granted_before_a_restart)
     {
         static const struct want want = {.key = "a", .length = 5000};
@@ -375,7 +375,7 @@ START_TEST(a_removed_object_is_gone_and_removing_it_again_finds_nothing)
     }
 END_TEST
 
-/* Its death would be seen by nobody, and with it the end of what it waits for. */
+/* Its death would not be noticed, and the request it waits for would never end. */
 START_TEST(who_said_no_hello_removes_nothing)
     {
         struct node *node = node_start(NULL);
@@ -417,7 +417,7 @@ static const struct want part_wants[] = {
     {.key = "m/b/1", .length = 5000, .group = 1, .part = 1, .writer = "swapper.1"},
 };
 
-/* client.c plays the coordinator (its role decides nothing here). */
+/* client.c plays the coordinator (its role makes no difference here). */
 static struct node *node_with_swappers(void)
 {
     struct node *node = node_start(NULL);
@@ -626,7 +626,7 @@ START_TEST(an_unknown_writer_refuses_the_block)
     }
 END_TEST
 
-/* A fence that such a writer does not know would have it killed. */
+/* A fence that such a writer does not know would get it killed. */
 START_TEST(client_is_granted_nothing_for_another_writer)
     {
         static const struct {
@@ -837,7 +837,7 @@ START_TEST(an_actor_that_acknowledges_no_fence_is_killed)
     }
 END_TEST
 
-/* A registrar that was stopped finds deadlines passed and answers unread: it looked late itself. */
+/* A registrar that was stopped finds deadlines passed and answers unread: it was late itself. */
 START_TEST(a_registrar_that_was_stopped_kills_nobody_for_it)
     {
         struct node *node = node_with_swappers();
@@ -880,7 +880,7 @@ START_TEST(a_registrar_that_is_always_late_kills_at_last)
     }
 END_TEST
 
-/* The word of a predecessor's end comes with its successor's greeting. */
+/* The report of a predecessor's end arrives with its successor's HELLO. */
 START_TEST(a_successor_is_not_killed_for_what_its_predecessor_did_not_answer)
     {
         struct node *node = node_with_swappers();
@@ -925,7 +925,7 @@ START_TEST(a_successor_is_fenced_for_what_ended_while_it_was_away)
         ck_assert(node_reserve(node, &ask, &grants));
         fake_die(&node->fake, proc_of(30));
         fake_die(&node->fake, proc_of(31));
-        fake_pass(&node->fake, 100 * SL_NS_PER_MS); /* expires while nobody is there to ask */
+        fake_pass(&node->fake, 100 * SL_NS_PER_MS); /* expires while no client waits */
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 16384);
 
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 40), SL_OK);

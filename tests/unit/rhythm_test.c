@@ -1,4 +1,4 @@
-/* tests/unit/rhythm_test.c - when sessions come back, and which of them are due
+/* tests/unit/rhythm_test.c - when sessions return, and which of them are due
  * (runtime/policy/rhythm). */
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
@@ -16,7 +16,7 @@ static struct sl_sessions *made(uint32_t count_max)
     return sessions;
 }
 
-/* A request of three blocks; the last of them is of this turn alone. */
+/* A request of three blocks; the last of them only belongs to this turn. */
 static uint32_t turn(struct sl_sessions *sessions, uint64_t chain, uint64_t pause_ns,
                      uint64_t now_ns)
 {
@@ -27,7 +27,7 @@ static uint32_t turn(struct sl_sessions *sessions, uint64_t chain, uint64_t paus
     return sl_sessions_turn(sessions, &how, now_ns, &fresh);
 }
 
-/* When the session is due first after its turn at 0; SL_NEVER_NS: not within the time. */
+/* When the session is first due after its turn at 0; SL_NEVER_NS: not within the time. */
 static uint64_t due_at(struct sl_sessions *sessions, uint64_t from_ns, uint64_t within_ns,
                        struct sl_session_due *due)
 {
@@ -159,7 +159,7 @@ START_TEST(the_session_that_had_no_turn_for_longest_makes_way)
     }
 END_TEST
 
-/* Sessions that say 100 s, and come back after what is given, if at all. */
+/* Sessions that announce 100 s, and return after the given time, if at all. */
 static void learn(struct sl_sessions *sessions, uint32_t count, uint64_t back_ns)
 {
     struct sl_session_due due;
@@ -317,7 +317,7 @@ START_TEST(when_room_is_short_sessions_are_due_later)
     }
 END_TEST
 
-/* A turn of the session of that name; load: it asks for blocks. */
+/* A turn of the session with that name; load: it asks for blocks. */
 static uint32_t named_turn(struct sl_sessions *sessions, uint64_t id, bool load, uint64_t pause_ns,
                            uint64_t now_ns)
 {
@@ -330,12 +330,12 @@ static uint32_t named_turn(struct sl_sessions *sessions, uint64_t id, bool load,
 
 static const struct {
     double edge;
-    uint64_t at_first_ns; /* told with the turn at 0; 0: nothing */
+    uint64_t at_first_ns; /* hint with the turn at 0; 0: none */
     uint64_t told_at_ns, told_ns;
     uint64_t from_ns, until_ns; /* then it is due between these */
 } tellings[] = {
     {0.04, 0, 10 * S, 90 * S, 50 * S, 100 * S},
-    {0.1, 100 * S, 10 * S, 20 * S, 20 * S, 30 * S},        /* earlier than was told */
+    {0.1, 100 * S, 10 * S, 20 * S, 20 * S, 30 * S},        /* earlier than announced */
     {0.02, 20 * S, 10 * S, 200 * S, 110 * S, 210 * S},     /* later */
     {0.04, 100 * S, 3000 * S, 40 * S, 3020 * S, 3040 * S}, /* no less exact in a long pause */
     {0.04, 100 * S, 10 * S, 0, 10 * S, 11 * S},            /* it is over */
@@ -375,8 +375,8 @@ START_TEST(a_store_that_ends_in_a_told_pause_does_not_move_its_end)
     }
 END_TEST
 
-/* Sessions of which is told every 100 s, in a pause of 50 s, that it is over. Whether the last of
- * them is due within 10 s. back_ns: so long after the word they come back. */
+/* Every 100 s, in a pause of 50 s, sessions get the hint that the pause is over. Returns whether
+ * the last one is due within 10 s. back_ns: when they return after that hint. */
 static bool over_is_believed(uint64_t back_ns)
 {
     struct sl_sessions *sessions = made(4096);

@@ -1,5 +1,5 @@
-/* tests/unit/runtime_edges_test.c - the runtime where others press on it: hostile files and names,
- * readers that stop, writers that die half-way, directories that somebody else prepared. */
+/* tests/unit/runtime_edges_test.c - the runtime under hostile conditions: hostile files and names,
+ * readers that stop, writers that die halfway, directories that another user prepared. */
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_config.h"
 #include "runtime/base/sl_log.h"
@@ -346,7 +346,8 @@ START_TEST(link_in_a_shared_directory_is_refused_elsewhere_followed)
     }
 END_TEST
 
-/* A directory of a group, mode 0775: its members are others, but the links of this user are his. */
+/* A directory of a group, mode 0775: other members may write there, but this user's links are
+ * trusted. */
 START_TEST(link_of_a_group_member_is_refused_an_own_one_followed)
     {
         char group[96], own[96], link[128], path[160];
@@ -369,7 +370,7 @@ START_TEST(link_of_a_group_member_is_refused_an_own_one_followed)
         ck_assert_int_eq(lchown(link, 4711, 4711), 0);
         ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
         ck_assert_msg(strstr(why.text, "'link' is no directory") != NULL, "%s", why.text);
-        /* Who owns the directory above may do as he likes there, today and later. */
+        /* The owner of the directory above may change it, today and later. */
         ck_assert_int_eq(chown(group, 4711, 4711), 0);
         ck_assert_msg(sl_dir_make_for(path, 0077, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(sl_dir_make(path, &why), SL_ERR_FOREIGN);
@@ -398,7 +399,8 @@ START_TEST(check_of_a_directory_makes_nothing)
     }
 END_TEST
 
-/* Whoever may write in a directory above without the sticky bit may replace what is below. */
+/* A user who may write in a directory above without the sticky bit can replace anything below
+ * it. */
 static const struct {
     mode_t above, above_that;
     gid_t group; /* where the test may choose it */
@@ -440,7 +442,7 @@ START_TEST(directory_below_one_that_others_may_write_is_refused)
     }
 END_TEST
 
-/* Every directory that a link leads through counts, and so does the one that the link is in. */
+/* Every directory on a link's path counts, and so does the link's own. */
 static const struct {
     const char *target; /* of near/link, which lies in a directory of 0700 */
     const char *path;

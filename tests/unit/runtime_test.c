@@ -144,7 +144,7 @@ END_TEST
 static const uint64_t digest_sizes[] = {
     0, 1, 4096, 16383, 16384, 16385, 100000, 64 * 16384, 64 * 16384 + 1, 3 * 1024 * 1024 + 7};
 
-/* The format, written down a second time and without any cleverness. */
+/* The format, written a second time in the simplest way. */
 static struct sl_digest digest_by_the_book(const unsigned char *value, uint64_t length)
 {
     uint64_t *hashes = calloc(length / 16384 + 1, sizeof(*hashes));
@@ -451,7 +451,7 @@ START_TEST(log_lines_are_json_limited_in_rate_and_errors_get_through)
     }
 END_TEST
 
-/* How long the file is, -1: there is none. All of its lines are whole. */
+/* The length of the file, -1: it does not exist. All of its lines are complete. */
 static long lines_whole(const char *path)
 {
     char line[4096];
@@ -499,8 +499,8 @@ START_TEST(logs_of_several_processes_stay_under_their_bound)
 
         ck_assert_int_gt(lines_whole(path), 0);
         ck_assert_int_ge(lines_whole(old), BOUND / 2);
-        /* Some lines more: nobody waits for the one that renames the file. Half a megabyte is said.
-         */
+        /* Some lines more: writers do not wait for the one that renames the file. Half a megabyte
+         * is logged. */
         ck_assert_int_le(lines_whole(path) + lines_whole(old), 2 * BOUND);
     }
 END_TEST
@@ -721,7 +721,7 @@ START_TEST(loop_reports_descriptors_signals_and_wakes)
     }
 END_TEST
 
-/* Stands in for a mailbox: one epoll, in which the loop's descriptor is. */
+/* Stands for a mailbox: one epoll that contains the loop's descriptor. */
 struct outer {
     struct sl_loop *loop;
     int epoll_fd;
@@ -751,7 +751,7 @@ START_TEST(loop_that_others_wait_for_hears_what_is_its_own)
         ck_assert_int_eq(sl_loop_fd_add(loop, ends[0], SL_LOOP_READ, on_fd, &seen, NULL), SL_OK);
         sl_loop_on_wake(loop, on_wake, &seen);
 
-        ck_assert_int_eq(sl_loop_turn(loop, 3 * SL_NS_PER_MS, NULL), SL_OK); /* nothing comes */
+        ck_assert_int_eq(sl_loop_turn(loop, 3 * SL_NS_PER_MS, NULL), SL_OK); /* no event arrives */
         ck_assert_int_eq(seen.fds, 0);
         ck_assert_uint_le(outer.wait_ns, 3 * SL_NS_PER_MS);
         ck_assert_uint_gt(outer.wait_ns, 0);
@@ -769,7 +769,7 @@ START_TEST(loop_that_others_wait_for_hears_what_is_its_own)
     }
 END_TEST
 
-/* As filters of containers do it that are older than the call. */
+/* Acts like filters of containers that are older than the call. */
 static bool pwait2_refuse(int code)
 {
     struct sock_filter rules[] = {
@@ -783,7 +783,8 @@ static bool pwait2_refuse(int code)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* 0: a wait without events lasts its time, and one with events gives them; else which was wrong. */
+/* 0: a wait without events lasts its time, and one with events returns them; else the number of the
+ * failed check. */
 static int waits_check(void)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.u32 = 7}, got = {0};

@@ -1,5 +1,5 @@
-/* tests/unit/seen_test.c - the filter of keys that were here: it forgets none of the newest, and
- * its error is what its header says. */
+/* tests/unit/seen_test.c - the filter of keys that were present: it forgets none of the newest, and
+ * its error rate is as its header promises. */
 #include "ipc/shm/sl_seen.h"
 #include "runtime/base/sl_digest.h"
 #include "tests/unit/shm_support.h"
@@ -99,7 +99,7 @@ START_TEST(a_file_that_was_cut_is_made_anew_and_readers_follow)
         (void)snprintf(path, sizeof path, "%s/seen", dir);
         ck_assert_int_eq(truncate(path, 9000), 0);
         ck_assert(sl_segment_file_is_short(dir, "seen", NULL));
-        (void)sl_seen_has(reader, hash_of(7)); /* nobody ends */
+        (void)sl_seen_has(reader, hash_of(7)); /* no process crashes */
         sl_seen_close(&seen);
 
         seen = made();

@@ -1,5 +1,5 @@
-/* tests/unit/segment_test.c - segments are complete when they have a name, and what does not match
- * is refused. */
+/* tests/unit/segment_test.c - shm files are complete once they have a name, and files that do not
+ * match are refused. */
 #include "ipc/shm/sl_segment.h"
 #include "tests/unit/shm_support.h"
 
@@ -245,7 +245,7 @@ START_TEST(a_node_can_be_gone_on_with_when_each_of_its_segments_can_be_read)
         char from[128], to[128];
         struct sl_error why = {0};
         layout_forge(dir, 4711);
-        ck_assert_int_eq(sl_segments_readable(dir, &why), SL_OK); /* nobody's */
+        ck_assert_int_eq(sl_segments_readable(dir, &why), SL_OK); /* not a node's file */
         snprintf(from, sizeof(from), "%s/seg", dir);
         for (size_t i = 0; i < SL_COUNT(of_the_node); i++) {
             snprintf(to, sizeof(to), "%s/%s", dir, of_the_node[i]);
@@ -257,13 +257,13 @@ START_TEST(a_node_can_be_gone_on_with_when_each_of_its_segments_can_be_read)
             ck_assert_int_eq(rename(to, from), 0);
         }
         shm_dir_remove(dir);
-        ck_assert_int_eq(sl_segments_readable("/nowhere", &why), SL_OK); /* nothing is there */
+        ck_assert_int_eq(sl_segments_readable("/nowhere", &why), SL_OK); /* it does not exist */
         ck_assert_int_eq(sl_segments_readable("/dev/null", &why), SL_ERR_OS);
         ck_assert_msg(strstr(why.text, "look into '/dev/null'") != NULL, "%s", why.text);
     }
 END_TEST
 
-/* Segments had no layout number before 1 was one. */
+/* Shm files had no layout number before; they count as number 1. */
 START_TEST(a_segment_without_a_number_has_the_first_layout)
     {
         char *dir = dir_with_segment();
@@ -379,7 +379,7 @@ START_TEST(populating_a_full_file_system_is_an_error_and_no_signal)
                          SL_ERR_NO_SPACE);
 
         sl_segment_unpopulate(&segment, 512 * SL_KIB,
-                              7 * SL_MIB); /* and after giving back there is room again */
+                              7 * SL_MIB); /* released space is available again */
         ck_assert_sl_ok(sl_segment_populate(&segment, 4 * SL_MIB, 256 * SL_KIB, &why), why);
         ck_assert_int_eq(sl_segment_populate(&segment, 8 * SL_MIB - 1, 2, NULL), SL_ERR_INVALID);
         sl_segment_close(&segment);

@@ -1,4 +1,4 @@
-/* tests/unit/settled_test.c - what was carried out is known to the next registrar. */
+/* tests/unit/settled_test.c - completed requests are known to the next registrar. */
 #include "ipc/shm/sl_settled.h"
 #include "tests/unit/shm_support.h"
 

@@ -1,5 +1,5 @@
-/* tests/unit/store_ceiling_test.c - a batch that came in part is read on, while values come and not
- * for ever. */
+/* tests/unit/store_ceiling_test.c - the rest of an incomplete batch is read, while values arrive,
+ * and not forever. */
 #include "client/mooncake/store/internal.h"
 
 #include <check.h>
@@ -10,7 +10,7 @@
 #define CALL_NS SL_NS_PER_S
 #define READ_NS (9 * CALL_NS / 10)
 
-/* The node: each answer takes time, and a call for many brings the first alone. */
+/* The node: each answer takes time, and a call for many values brings only the first. */
 static uint64_t now_ns, read_ns;
 static uint32_t asked;
 static sl_err answer;
@@ -88,7 +88,7 @@ static void setup(void)
     asked = 0;
 }
 
-/* Gives how many came. */
+/* Returns the number of values that arrived. */
 static uint32_t hold(void)
 {
     struct sl_store_buffer *buffers[KEYS];

@@ -1,4 +1,5 @@
-/* tests/unit/store_names_test.c - which keys are their own names, and how the others are named. */
+/* tests/unit/store_names_test.c - which keys serve as their own names, and how the others are
+ * named. */
 #include "client/mooncake/store/names.h"
 
 #include <check.h>
@@ -15,7 +16,7 @@ static struct sl_store_prefix tenant_of(const char *text)
     return (struct sl_store_prefix){.at = text, .length = (uint32_t)strlen(text)};
 }
 
-/* A byte that is not fine is seen wherever it is, also behind the last whole word. */
+/* A special byte is detected at any position, including after the last whole word. */
 START_TEST(one_odd_byte_is_seen_anywhere)
     {
         static const char odd[] = {'\0', '\x80', '\xff'};
@@ -92,7 +93,7 @@ START_TEST(what_is_no_name_of_a_digest)
     }
 END_TEST
 
-/* A key that looks like a name of another kind is told apart by its own. */
+/* A key that looks like another kind of name is distinguished by its own prefix. */
 START_TEST(own_names_are_found_again)
     {
         static const char *const keys[] = {"k", "\1", "\1\1k", "\1t\1k", "\1\3" HEX "-5"};

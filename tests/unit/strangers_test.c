@@ -1,4 +1,4 @@
-/* tests/unit/strangers_test.c - which of the connections that have not proved anything goes. */
+/* tests/unit/strangers_test.c - which unauthenticated connection is closed first. */
 #include "runtime/net/sl_strangers.h"
 
 #include <arpa/inet.h>
@@ -69,7 +69,7 @@ START_TEST(who_proved_who_it_is_is_not_pushed_out)
         make(4, 1);
         (void)add(0, "10.0.0.1");
         sl_strangers_remove(strangers, 0);
-        sl_strangers_remove(strangers, 0); /* and again: nobody */
+        sl_strangers_remove(strangers, 0); /* again: without effect */
         ck_assert_uint_eq(add(1, "10.0.0.1"), SL_STRANGERS_NONE);
         ck_assert_uint_eq(sl_strangers_push(strangers), 1);
         ck_assert_uint_eq(sl_strangers_push(strangers), SL_STRANGERS_NONE);
@@ -96,7 +96,7 @@ START_TEST(who_is_about_to_prove_who_it_is_goes_last)
         (void)add(2, "10.0.0.1");
         (void)add(3, "10.0.0.2");
         sl_strangers_named(strangers, 0);
-        sl_strangers_named(strangers, 7); /* nobody is there */
+        sl_strangers_named(strangers, 7); /* there is none */
         static const uint32_t order[] = {1, 2, 3, 0};
         for (size_t i = 0; i < SL_COUNT(order); i++) {
             ck_assert_uint_eq(sl_strangers_push(strangers), order[i]);

@@ -1,4 +1,4 @@
-/* tests/unit/supervise_test.c - the watcher's judgement on what hangs, and its words to systemd. */
+/* tests/unit/supervise_test.c - the watcher's test for hangs, and its messages to systemd. */
 #include "client/tools/supervise/hang.h"
 #include "client/tools/supervise/notify.h"
 
@@ -25,8 +25,8 @@ static const struct {
     {"SSSSRSSSS", ".........", false},
     {"BSSSTT", "......", false}, /* silent, then stopped: neither for long */
     {"BSSSS", "....s", false},
-    {"BBBBB", "....t", false},           /* a stopped one is silent, too */
-    {"TTTTTTTTTT", "....t....t", false}, /* told again when nobody does anything */
+    {"BBBBB", "....t", false},           /* a stopped process is silent as well */
+    {"TTTTTTTTTT", "....t....t", false}, /* reported again if nothing happens */
     {"RRRRRRRRRRRR", "............", false},
     {"SSSSSSSSS", ".........", true}, /* a start has time */
     {"TTTTT", "....t", true},
@@ -72,8 +72,8 @@ START_TEST(a_start_is_silent_after_ten_times_as_long)
     }
 END_TEST
 
-/* Everything stood still between the looks, the watcher too: what hung before was not seen since.
- */
+/* Everything was suspended between the checks, including the watcher: earlier silence does not
+ * count. */
 START_TEST(a_look_that_comes_late_begins_anew)
     {
         struct sup_hang hang = {0};
@@ -86,7 +86,8 @@ START_TEST(a_look_that_comes_late_begins_anew)
     }
 END_TEST
 
-/* One that beats is looked at when the next beat is late; then often, until it is judged. */
+/* A process that sends heartbeats is checked when the next one is late; then often, until the
+ * verdict. */
 START_TEST(who_beats_is_left_alone)
     {
         struct sup_hang hang = {0};
@@ -135,7 +136,7 @@ START_TEST(a_word_arrives_at_a_path_and_at_an_abstract_name)
         (void)close(fd);
         (void)unlink(name);
         ck_assert_int_eq(sup_notify_open(7, &notify, NULL), SL_OK);
-        ck_assert_int_ne(sup_notify_send(&notify, "READY=1", NULL), SL_OK); /* nobody hears */
+        ck_assert_int_ne(sup_notify_send(&notify, "READY=1", NULL), SL_OK); /* no listener */
         sup_notify_close(&notify);
     }
 END_TEST

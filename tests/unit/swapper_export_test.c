@@ -1,5 +1,5 @@
-/* tests/unit/swapper_export_test.c - a swapper on `cuda` and a driver that plays a GPU hands an
- * engine's device memory to a NIC: once, while it is the engine's. */
+/* tests/unit/swapper_export_test.c - a swapper on `cuda`, with a fake GPU driver, exports an
+ * engine's device memory to a NIC: once, while the engine owns it. */
 #include "actors/swapper/exports.h"
 #include "actors/swapper/swapper.h"
 #include "cuda/driver.h"
@@ -64,7 +64,7 @@ static void teardown(void)
     ck_assert_int_eq(rmdir(shm_dir), 0); /* no socket is left */
 }
 
-/* What the registrar answers to ENGINE_GET; gives what the swapper makes of it. */
+/* Sends the registrar's answer to ENGINE_GET; returns the swapper's result. */
 static sl_err engine_answer(void)
 {
     struct sl_item_pool pools[1] = {{.name = sl_text_of("kv")}};
@@ -133,7 +133,8 @@ static sl_err export_fetch(const struct sl_msg *reply, uint64_t life, int *fd)
                                 sl_clock_monotonic_ns() + 5 * SL_NS_PER_S, NULL);
 }
 
-/* The engine is asked for by the first question, and mapped; then it can be had. */
+/* The first request makes the swapper ask for the engine and map it; then the memory can be
+ * exported. */
 static struct sl_msg export_first(void)
 {
     struct sl_msg msg = {.type = SL_MSG_POOL_EXPORT}, reply;
@@ -157,7 +158,7 @@ static void engine_ends(void)
     ck_assert_int_eq(reply.code, SL_OK);
 }
 
-/* Once, under its own life alone; what was fetched outlives the engine here. */
+/* Only once, and only with its own life; a fetched descriptor outlives the engine here. */
 START_TEST(device_memory_is_handed_out_once)
     {
         int fd = -1;
@@ -179,7 +180,7 @@ START_TEST(device_memory_is_handed_out_once)
     }
 END_TEST
 
-/* The engine ends, or nobody fetches it in time. */
+/* The engine ends, or the descriptor is not fetched in time. */
 START_TEST(a_descriptor_that_is_over_is_handed_out_no_more)
     {
         int fd = -1;
@@ -211,7 +212,7 @@ START_TEST(as_many_descriptors_wait_as_there_is_room_for)
     }
 END_TEST
 
-/* The reason is the driver's; the swapper lives on. A lost GPU ends it. */
+/* The cause is the driver's, and the swapper continues. A lost GPU ends it. */
 START_TEST(what_cannot_be_handed_out_is_told)
     {
         struct sl_msg reply = export_first(), other = {.type = SL_MSG_POOL_EXPORT};

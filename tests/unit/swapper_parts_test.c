@@ -1,5 +1,5 @@
-/* tests/unit/swapper_parts_test.c - a swapper whose rank has some of the parts of a pool's blocks:
- * heads that lie side by side for each token, layers that other ranks do not have. */
+/* tests/unit/swapper_parts_test.c - a swapper whose rank has some parts of a pool's blocks: heads
+ * that are adjacent for each token, layers that other ranks lack. */
 #include "actors/swapper/internal.h"
 #include "actors/swapper/swapper.h"
 #include "ipc/shm/sl_index.h"
@@ -44,7 +44,7 @@ static struct sl_item_piece items[ITEMS_MAX];
 static struct sl_item_region regions[REGIONS];
 static struct sl_item_pool pool_items[2];
 
-/* Heads of a token side by side, token after token, block after block, layer after layer. */
+/* Heads of a token are adjacent; then by token, block, and layer. */
 static void regions_make(void)
 {
     uint32_t n = 0;
@@ -188,7 +188,7 @@ static void answer_engine(void)
     ck_assert_int_eq(stepped_give(&bed, "registrar", &reply), SL_OK);
 }
 
-/* The plain loop: between a block's part in `memory` and `value`. */
+/* The plain loop: copies between a block's part in `memory` and `value`. */
 static void part_copy(unsigned char *memory, uint64_t part, uint64_t block, unsigned char *value,
                       bool to_memory)
 {
@@ -202,7 +202,7 @@ static void part_copy(unsigned char *memory, uint64_t part, uint64_t block, unsi
     }
 }
 
-/* Sends the COPY and gives its answer, all of it done. */
+/* Sends the COPY and returns its answer, in which everything is done. */
 static struct sl_msg copied(bool out, uint32_t count, bool ask)
 {
     struct sl_msg reply, msg = copy_request(out, count);
@@ -292,7 +292,7 @@ START_TEST(layers_of_a_part_go_alone)
     }
 END_TEST
 
-/* Blocks come with all their parts, and a GPU would launch a kernel for each. */
+/* Blocks arrive with all their parts, and a GPU would launch a kernel for each. */
 START_TEST(moves_of_a_part_follow_each_other_in_a_slice)
     {
         const struct swapper *swapper = bed.state;
@@ -368,7 +368,7 @@ START_TEST(parts_that_the_rank_does_not_have_refuse_the_copy_untouched)
     }
 END_TEST
 
-/* What is wrong with region 1, or with pool 0. */
+/* Errors in region 1, or in pool 0. */
 static void no_multiple(void)
 {
     regions[1].fragment_bytes = HEAD - 1;
@@ -407,7 +407,7 @@ static void missing_layer(void)
 }
 static void other_part(void)
 {
-    regions[1].part = FIRST_PART + 1; /* layer 1 of it is there */
+    regions[1].part = FIRST_PART + 1; /* layer 1 of it exists */
 }
 static void no_such_part(void)
 {

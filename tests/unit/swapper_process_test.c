@@ -1,6 +1,6 @@
-/* tests/unit/swapper_process_test.c - a swapper and a rank whose memory is plain memory of its own
- * process, copied by the swapper where the kernel lets it. The
- * memory is shared with this process at the same addresses, so that what arrived can be seen. */
+/* tests/unit/swapper_process_test.c - a swapper and a rank with plain memory in its own process,
+ * which the swapper copies where the kernel permits. The memory is shared with this process at the
+ * same addresses, so that the test can see the copies. */
 #include "actors/swapper/internal.h"
 #include "actors/swapper/swapper.h"
 #include "cuda/sl_device.h"
@@ -49,7 +49,7 @@ static struct sl_item_piece items[BLOCKS];
 
 /* ---- the rank ---- */
 
-/* kept: not dumpable, so that nobody may copy. */
+/* kept: not dumpable, so that no process may copy. */
 static void rank_start(bool kept)
 {
     int told[2];
@@ -182,7 +182,7 @@ static void reserve_many(uint32_t count)
     }
 }
 
-/* The plain loop, between the block of an item and a value. */
+/* The plain loop: copies between the block of an item and a value. */
 static void part_copy(unsigned char *from_memory, uint32_t item, unsigned char *value,
                       bool to_memory)
 {
@@ -255,7 +255,7 @@ static void answer_engine(const struct sl_msg *asked)
     ck_assert_int_eq(stepped_give(&bed, "registrar", &reply), SL_OK);
 }
 
-/* The next answer that is there; questions for engines are answered. */
+/* Takes the next answer; answers requests for engines. */
 static bool taken(struct sl_msg *reply)
 {
     while (stepped_take(&bed, reply, NULL)) {
@@ -267,7 +267,8 @@ static bool taken(struct sl_msg *reply)
     return false;
 }
 
-/* What a process that runs will bring, within so much real time; that of the bed hardly passes. */
+/* Waits for an answer of a running process for real_ns of real time; the bed's time hardly
+ * advances. */
 static bool comes(struct sl_msg *reply, uint64_t real_ns)
 {
     uint64_t end_ns = sl_clock_monotonic_ns() + real_ns;
@@ -297,7 +298,7 @@ static bool done(const struct sl_msg *reply, uint32_t i)
     return (bits[i >> 3] >> (i & 7) & 1) != 0;
 }
 
-/* A COPY out that has to work. */
+/* Runs a COPY out that must succeed. */
 static void copied_out(uint64_t engine, uint32_t first, uint32_t count)
 {
     unsigned char *want = malloc(VALUE);
@@ -379,7 +380,7 @@ END_TEST
 
 /* ---- a rank that dies ---- */
 
-/* Somewhere in the middle of copies. */
+/* At some moment during copies. */
 START_TEST(a_rank_that_is_killed_or_stopped_meanwhile_costs_no_more_than_its_copies)
     {
         bool stops = _i % 2 == 0, out = _i / 2 % 2 == 0;
@@ -398,7 +399,7 @@ START_TEST(a_rank_that_is_killed_or_stopped_meanwhile_costs_no_more_than_its_cop
             ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
             ck_assert(comes(&reply, REAL_NS));
             if (stops && round > 50) {
-                break; /* the swapper copies from who is stopped, too */
+                break; /* a stopped process can be copied as well */
             }
         }
         ck_assert_int_eq(waitpid(other, NULL, 0), other);

@@ -143,12 +143,12 @@ static struct sl_msg copy_request(bool out, uint64_t count)
     return msg;
 }
 
-/* What the registrar answers to ENGINE_GET. */
+/* The registrar's answer to ENGINE_GET. */
 static uint64_t pool_epoch; /* of the first pool's regions in that answer */
 
 static uint64_t team; /* that the engine is of */
 
-/* The number of the question. */
+/* Returns the request's number. */
 static uint64_t engine_asked(void)
 {
     struct sl_msg asked;
@@ -239,7 +239,7 @@ static bool bit(const struct sl_msg *reply, uint64_t i)
     return (done[i >> 3] >> (i & 7) & 1) != 0;
 }
 
-/* An engine that is mapped already: one tiny copy goes first. */
+/* Makes a mapped engine by one tiny copy. */
 static void with_engine(void)
 {
     struct sl_msg reply;
@@ -283,7 +283,7 @@ START_TEST(out_writes_the_layers_one_after_the_other_with_their_digest)
     }
 END_TEST
 
-/* Blocks 3, 40, ... of the first pool, and what lies in them. */
+/* Blocks 3, 40, ... of the first pool, and their contents. */
 static struct sl_msg look_request(struct sl_item_piece *blocks, uint64_t count)
 {
     struct sl_msg msg = copy_request(true, 0);
@@ -302,7 +302,7 @@ START_TEST(blocks_are_digested_where_they_lie_and_nothing_is_written)
         struct sl_item_piece blocks[10];
         struct sl_msg reply;
         struct sl_msg msg = look_request(blocks, 10);
-        blocks[9].first_layer = 1; /* of the last one some layers alone */
+        blocks[9].first_layer = 1; /* only some layers of the last one */
         blocks[9].layer_end = LAYERS;
         memcpy(before, after, 64 * SL_MIB);
 
@@ -388,11 +388,11 @@ START_TEST(in_writes_the_device_blocks_and_nothing_else)
     }
 END_TEST
 
-static struct sl_item_claim damaged[ITEMS_MAX]; /* told to the registrar since the last load */
+static struct sl_item_claim damaged[ITEMS_MAX]; /* reported to the registrar since the last load */
 static uint32_t damaged_count;
 
-/* Values to be loaded into blocks 100, 101, ... Their digests are told, that of each `wrong`-th is
- * another value's: so it is when something else arrives. */
+/* Loads values into blocks 100, 101, ... with their digests. The digest of each `wrong`-th is
+ * another value's, as if other bytes had arrived. */
 static struct sl_msg load_told(uint64_t count, uint64_t wrong)
 {
     struct sl_msg reply;
@@ -569,7 +569,7 @@ START_TEST(a_registration_that_is_over_is_not_copied_to)
     }
 END_TEST
 
-/* The registrar answered before the end, and the answer comes when it is asked for again. */
+/* The registrar answered before the end, and the answer arrives when it is asked for again. */
 START_TEST(an_answer_from_before_the_end_of_a_registration_is_not_heard)
     {
         struct sl_msg reply;
@@ -603,7 +603,7 @@ static void deep_value(uint64_t block, unsigned char out[DEEP_VALUE])
     }
 }
 
-/* Copies layers [first, end) of `count` blocks out; the answer. */
+/* Copies layers [first, end) of `count` blocks out; returns the answer. */
 static struct sl_msg copy_layers(uint32_t count, uint64_t first, uint64_t end, bool chunks)
 {
     struct sl_msg reply, msg = copy_request(true, count);
@@ -651,7 +651,7 @@ START_TEST(layers_that_are_copied_leave_the_rest_alone)
     }
 END_TEST
 
-/* Where each COPY ends: layer by layer, several at once, all at once. */
+/* The end of each COPY: layer by layer, several at once, all at once. */
 static const uint64_t deep_ends[][DEEP_LAYERS] = {
     {1, 2, 3, 4, 5, 6, 7}, {3, 4, 7}, {6, 7}, {7}, {1, 7}};
 
@@ -837,7 +837,7 @@ START_TEST(fence_ends_what_was_sent_before_it)
         (void)stepped_run(&bed, 100);
         ck_assert(!stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &next),
-                         SL_OK); /* the op goes on after its fence */
+                         SL_OK); /* the op continues after its fence */
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_OK);
     }
@@ -900,8 +900,7 @@ START_TEST(a_repeated_copy_is_not_done_twice)
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert(!stepped_take(&bed, &reply, NULL));
 
-        memset(pools[1], 0x55,
-               WIDE_VALUE); /* the device block is given back and used for something else */
+        memset(pools[1], 0x55, WIDE_VALUE); /* the device block is released and reused */
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK); /* after its answer */
         (void)stepped_run(&bed, 100);
 
@@ -1066,7 +1065,7 @@ START_TEST(a_dead_engine_is_unmapped)
         ck_assert_uint_eq(bed.watch_count, 0);
         msg = copy_request(true, 1);
         msg.op_id = 6;
-        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK); /* asked for anew */
+        ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK); /* asked for again */
         answer_engine(SL_ERR_NOT_FOUND);
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
@@ -1078,7 +1077,7 @@ static sl_err pool_drop(uint64_t epoch)
     struct sl_msg drop = {.type = SL_MSG_POOL_DROP}, reply;
     drop.body.pool_drop.epoch = epoch;
     ck_assert_int_eq(stepped_give(&bed, "registrar", &drop), SL_OK);
-    while (stepped_take(&bed, &reply, NULL)) { /* behind the ends of copies */
+    while (stepped_take(&bed, &reply, NULL)) { /* after the ends of copies */
         if (reply.type == SL_MSG_POOL_DROP_REPLY) {
             return reply.code;
         }
@@ -1095,7 +1094,7 @@ START_TEST(memory_that_is_revoked_is_unmapped_before_the_answer)
         reserve(&items[0], 0, 0, VALUE);
         reserve(&items[1], 1, 0, WIDE_VALUE);
         struct sl_msg msg = copy_request(true, 2);
-        ck_assert_int_eq(pool_drop(901), SL_OK); /* of nobody here */
+        ck_assert_int_eq(pool_drop(901), SL_OK); /* not used here */
         ck_assert_uint_eq(bed.watch_count, 1);
 
         ck_assert_int_eq(pool_drop(900), SL_OK);
@@ -1160,7 +1159,7 @@ START_TEST(an_idle_engine_whose_registration_ended_is_unmapped)
     }
 END_TEST
 
-/* Who asks for copies is another process, and does not know. */
+/* Copies are requested by another process, which does not know. */
 START_TEST(a_busy_rank_of_a_team_whose_registration_ended_is_unmapped)
     {
         struct sl_msg reply;
@@ -1220,7 +1219,7 @@ START_TEST(full_queue_answers_limit)
     }
 END_TEST
 
-/* What is wrong with the only region of a registration. */
+/* Errors in the only region of a registration. */
 static const struct {
     uint64_t pool, layer, offset, length, stride, piece, count;
     sl_err want;

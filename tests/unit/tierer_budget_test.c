@@ -1,5 +1,5 @@
-/* tests/unit/tierer_budget_test.c - what a disk may be written, over restarts, kills, power cuts
- * and clocks that jump (disk_write_budget). */
+/* tests/unit/tierer_budget_test.c - how much may be written to a disk, over restarts, kills, power
+ * cuts and clocks that jump (disk_write_budget). */
 #include "actors/tierer/internal.h"
 #include "actors/tierer/tierer.h"
 #include "ipc/shm/sl_index.h"
@@ -14,7 +14,7 @@
 
 #define DAY_BYTES (UINT64_C(64) << 20)
 #define DAY_NS    (86400 * SL_NS_PER_S)
-/* What a page says ahead of need: the smallest there is. */
+/* The amount that a page reserves in advance: the smallest. */
 #define AHEAD  (UINT64_C(256) << 10)
 #define LENGTH (UINT64_C(64) << 10)
 
@@ -54,7 +54,8 @@ static void pump(void)
     }
 }
 
-/* Bytes that may be written, as the registrar hears with the scan; negative: a debt. */
+/* The bytes that may still be written, as the scan reports them to the registrar; negative: a
+ * debt. */
 static int64_t scan(void)
 {
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
@@ -79,7 +80,7 @@ static int64_t scan(void)
         fake_answer(&fake, "registrar", &found, &reply);
     }
     pump();
-    struct sl_msg members = {.type = SL_MSG_DISK_MEMBERS}; /* the account stands beside the list */
+    struct sl_msg members = {.type = SL_MSG_DISK_MEMBERS}; /* the account is next to the list */
     members.body.disk_members.epoch = 1;
     fake_give(&fake, "registrar", &members);
     pump();
@@ -131,7 +132,7 @@ static void answer_reclaims(void)
     }
 }
 
-/* Writes a value; gives what is left then, as its answer says. */
+/* Writes a value; returns the rest that its answer reports. */
 static int64_t write_value(void)
 {
     char key[32];
@@ -217,8 +218,8 @@ START_TEST(a_clean_stop_keeps_the_account_exactly)
     }
 END_TEST
 
-/* how: 0 a kill, else a power cut of this seed. Too strict by what a page says ahead, never too
- * lenient by more than what was written while a page was on its way. */
+/* how: 0 a kill, else a power cut with this seed. Too strict by at most a page's advance, too
+ * lenient by at most the bytes written while a page was being written. */
 START_TEST(a_kill_at_any_moment_gives_nothing_back)
     {
         int64_t lowest = INT64_MAX;
@@ -255,8 +256,8 @@ START_TEST(it_fills_evenly_also_while_nobody_is_there)
         ck_assert_int_le(left, want + (int64_t)LENGTH);
         fake.wall_ahead_ns += 10 * DAY_NS; /* a day's worth is saved up, no more */
         fake_stop(&fake);
-        /* But for its own page, which is written twice while the segments are synced, before it
-         * tells. */
+        /* Except for its own page, which is written twice while the log files are synced, before
+         * the report. */
         ck_assert_int_eq(start(), DAY_BYTES - 2 * SL_PAGE_BYTES);
         ck_assert_uint_lt(metric("written_today_bytes"), AHEAD);
         ck_assert_uint_ge(metric("written_all_bytes"), (uint64_t)spent);
@@ -272,7 +273,7 @@ START_TEST(a_clock_that_is_set_back_gives_nothing)
         fake.wall_ahead_ns -= 3 * DAY_NS;
 
         ck_assert_int_lt(write_value(), before);
-        fake.wall_ahead_ns += DAY_NS / 64; /* it goes on from there: 1 MiB */
+        fake.wall_ahead_ns += DAY_NS / 64; /* it continues from there: 1 MiB */
         ck_assert_int_gt(write_value(), before);
     }
 END_TEST
@@ -326,8 +327,8 @@ END_TEST
 
 /* ---- what another release has written ---- */
 
-/* Writes another version into every page of files of that name that begins with the magic. Each of
- * them has its version and its digest elsewhere. */
+/* Writes another version into every page of files of that name that begins with the magic. Each
+ * page stores its version and digest at different offsets. */
 static uint32_t versions_change(const char *name, uint64_t magic, uint32_t version)
 {
     uint32_t changed = 0;
@@ -356,7 +357,7 @@ static uint32_t versions_change(const char *name, uint64_t magic, uint32_t versi
     return changed;
 }
 
-/* Of all bytes of all files. */
+/* The digest of all bytes of all files. */
 static struct sl_digest disk_digest(void)
 {
     struct sl_digest all[MEM_DISK_FILES_MAX] = {{0}};

@@ -1,5 +1,5 @@
-/* tests/unit/tierer_test.c - the tierer on a disk that forgets, tears and fails: what was
- * acknowledged stays, what is wrong is never served. */
+/* tests/unit/tierer_test.c - the tierer on a disk that loses, tears and fails: acknowledged values
+ * stay, wrong bytes are never served. */
 #include "actors/tierer/internal.h"
 #include "actors/tierer/staging.h"
 #include "actors/tierer/tierer.h"
@@ -125,7 +125,7 @@ static void hand_over(const struct mem_done *done)
     ck_assert_int_eq(err, self->members.emptied ? SL_ERR_DEVICE : SL_OK);
 }
 
-/* Hands completions to the actor until none is left, at most so many. */
+/* Hands completions to the actor until none is left, at most `most` of them. */
 static void pump(uint64_t most)
 {
     struct sl_msg gone, reply = {.code = SL_OK};
@@ -163,7 +163,7 @@ static struct sl_digest digest_for(uint32_t n)
     return sl_digest_of(bytes, length_of(n));
 }
 
-/* Sends value n to be written; gives the request's number. */
+/* Sends value n to be written; returns the request's number. */
 static uint64_t write_start(uint32_t n, bool lie)
 {
     char key[32];
@@ -190,7 +190,7 @@ static uint64_t write_start(uint32_t n, bool lie)
 
 static sl_err write_end(uint32_t n, uint64_t seq);
 
-/* The registrar asks again and overtakes the answer: nothing is written twice. */
+/* The registrar asks again and overtakes the answer: the value is not written twice. */
 START_TEST(a_repeated_write_gets_the_same_answer)
     {
         uint64_t seq = write_start(1, false);
@@ -232,9 +232,8 @@ static sl_err write_value(uint32_t n)
     return write_end(n, seq);
 }
 
-/* Claims an extent for value n at target_of(n); what to ask for. The key is kept until the next
- * one.
- */
+/* Claims an extent for value n at target_of(n); returns the item to request. The key is valid until
+ * the next call. */
 static struct sl_item_fill read_item(uint32_t n, sl_ref *ref)
 {
     static char key[32];
@@ -287,8 +286,8 @@ static sl_err read_value(uint32_t n, uint32_t segment, uint64_t offset)
     return code;
 }
 
-/* The registrar asks again before it has the answer, when the claim still stands. A second read
- * would land when the extent is another value's. */
+/* The registrar asks again before it has the answer, while the claim still exists. A second read
+ * would arrive when the extent belongs to another value. */
 START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
     {
         sl_ref ref = 0;
@@ -321,7 +320,7 @@ START_TEST(a_repeated_read_gets_the_same_answer_and_reads_nothing)
     }
 END_TEST
 
-/* The next part of what the tierer tells: a slice a turn. */
+/* Takes the next part of the tierer's report: one slice a turn. */
 static void found_take(struct sl_msg *found)
 {
     for (uint32_t turns = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, found); turns++) {
@@ -333,7 +332,7 @@ static void found_take(struct sl_msg *found)
 
 static uint64_t heard_fence; /* as the last scan says */
 
-/* A new registrar says hello: the actor tells what it has, into known[].found and places. */
+/* A new registrar sends HELLO: the actor reports its values, into known[].found and places. */
 static void scan(void)
 {
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
@@ -374,7 +373,8 @@ static void restart(void)
     scan();
 }
 
-/* After a restart: everything acknowledged is there and right, and nothing wrong is served. */
+/* After a restart: every acknowledged value is found with the right bytes, and no wrong bytes are
+ * served. */
 static void check_all(bool all)
 {
     for (uint32_t n = 0; n < KEYS_MAX; n++) {
@@ -406,13 +406,13 @@ START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
         ck_assert_uint_eq(disk.requests, requests);
         ck_assert(fake_take_reply(&fake, "registrar", late.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
-        ck_assert_int_eq(write_value(4), SL_OK); /* what comes behind it is done */
+        ck_assert_int_eq(write_value(4), SL_OK); /* later requests are carried out */
         scan();
         ck_assert_uint_eq(heard_fence, fence.seq + 1);
     }
 END_TEST
 
-/* A registrar had no room for all of it. */
+/* A registrar had no space for all of it. */
 START_TEST(what_was_told_is_told_again_behind_a_fence_of_everything)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, fence = {.type = SL_MSG_FENCE}, reply;
@@ -488,8 +488,9 @@ START_TEST(reads_that_fail_for_a_moment_at_the_start_cost_nothing)
     }
 END_TEST
 
-/* Reads of a start from number reads_fail_from on fail, so many of them, but for what the system
- * still knows: pages that were never written, and those of one file; or those of some pages. */
+/* From number reads_fail_from on, reads_fail_count reads of a start fail, except those that the
+ * kernel can serve: of pages that were never written, and of one file. Or only reads of some pages
+ * fail. */
 static uint32_t reads_fail_from, reads_fail_count;
 static int cached_file = -1, members_fails_file = -1;
 static int page_fails_file;
@@ -536,8 +537,8 @@ static void forget_value(uint32_t n);
 static void list_members(void);
 static uint32_t write_up_to(uint32_t number, uint32_t from);
 
-/* Some segments, all but the last with footers, the second with a tombstone; nothing was stopped.
- */
+/* Some log files, all but the last with footers, the second with a tombstone; nothing was
+ * stopped. */
 static struct sl_disk_ops failing;
 static void reads_fail_setup(uint32_t segments, bool tombstone)
 {
@@ -557,8 +558,7 @@ static void reads_fail_setup(uint32_t segments, bool tombstone)
     page_fails_file = -1;
 }
 
-/* Whether a disk that fails for a moment, or from some moment on, loses nothing by the start after
- * it. */
+/* A disk that fails for a moment, or from some moment on, has lost nothing at the next start. */
 START_TEST(an_outage_while_the_log_is_read_costs_nothing)
     {
         static const uint32_t lengths[] = {5, 6, 9, 40, UINT32_MAX};
@@ -608,7 +608,7 @@ START_TEST(an_outage_that_the_page_of_members_does_not_show_costs_nothing)
                                 UINT32_MAX, UINT32_MAX, UINT32_MAX};
         for (uint32_t i = 6; i < SL_COUNT(outages); i++) {
             outages[i] =
-                (uint32_t)(4 * (SL_COUNT(outages) - i)); /* one behind it names the tombstone */
+                (uint32_t)(4 * (SL_COUNT(outages) - i)); /* one after it names the tombstone */
         }
         for (uint32_t i = 0; i < SL_COUNT(outages); i++) {
             reads_fail_from = i % 6;
@@ -625,8 +625,8 @@ START_TEST(an_outage_that_the_page_of_members_does_not_show_costs_nothing)
     }
 END_TEST
 
-/* Not so with direct i/o, where the disk has just given another page: what is bad is lost, the rest
- * stays. */
+/* Different with direct i/o, where the disk has just returned another page: bad log files are lost,
+ * the rest stays. */
 START_TEST(many_bad_segments_keep_no_disk_from_its_start)
     {
         uint32_t whole = 0, segments = 0;
@@ -713,8 +713,8 @@ START_TEST(tombstone_without_a_place_forgets_what_is_there_by_then)
     }
 END_TEST
 
-/* The registrar gave a write up that has no answer, and what it wrote was removed: frames end in
- * any order, and the tombstone must not be done before the write that it is meant for. */
+/* The registrar gave up an unanswered write, and its value was removed: frames end in any order,
+ * and the tombstone must not be done before that write. */
 START_TEST(tombstone_waits_for_the_write_that_is_under_way)
     {
         static struct mem_done held[64];
@@ -789,8 +789,8 @@ START_TEST(nothing_is_acknowledged_before_its_sync)
     }
 END_TEST
 
-/* Requests are repeated while unanswered: a late copy of one that was answered must not move the
- * value, the registrar knows the first place alone. */
+/* Unanswered requests are repeated: a late copy of an answered one must not move the value, since
+ * the registrar only knows the first place. */
 START_TEST(repeated_write_keeps_the_place)
     {
         ck_assert_int_eq(write_value(3), SL_OK);
@@ -805,7 +805,7 @@ START_TEST(repeated_write_keeps_the_place)
     }
 END_TEST
 
-/* On disk it would be lost to everyone, and eviction would rely on it. */
+/* On disk it would be lost, and eviction would rely on it. */
 START_TEST(a_value_that_could_never_be_read_is_not_written)
     {
         scan();
@@ -857,7 +857,7 @@ START_TEST(read_of_another_place_or_key_is_refused)
     }
 END_TEST
 
-/* The registrar asks so after its own restart: the tierer may be reading at that moment. */
+/* The registrar asks this after its own restart: the tierer may be reading at that moment. */
 START_TEST(fence_waits_for_reads_in_flight)
     {
         struct sl_msg fence = {.type = SL_MSG_FENCE};
@@ -893,10 +893,7 @@ START_TEST(clean_restart_finds_everything)
     }
 END_TEST
 
-/* The whole sequence of writes is cut after each of them in turn; the sectors not yet synced stay
- * or go by seed. */
-/* Numbers grow for ever: a file that pretends to be the last of them must not make them begin anew.
- */
+/* Numbers grow forever: a file that claims to be the last one must not make them start again. */
 START_TEST(file_with_a_number_that_no_segment_has_is_left_alone)
     {
         static const char *const names[] = {"segment.4294967295", "segment.4294967294",
@@ -982,7 +979,7 @@ static uint64_t metric(const char *name)
     return sl_metric_get(fake.env.metrics, sl_metric_define(fake.env.metrics, name));
 }
 
-/* Of bytes, or of segments: each holds a descriptor, and some are for other things. */
+/* In bytes, or in log files: each needs a descriptor, and some are for other uses. */
 START_TEST(ceiling_holds_and_the_oldest_segment_goes)
     {
         struct sl_msg reclaim;
@@ -1026,7 +1023,7 @@ START_TEST(ceiling_holds_and_the_oldest_segment_goes)
     }
 END_TEST
 
-/* Values of one byte, all at the same place of the arena: writes 60 from this number on. */
+/* Values of one byte, all at the same offset of the arena: writes 60 from this number on. */
 static uint64_t bytes_write(uint32_t from)
 {
     struct sl_item_spill items[60];
@@ -1049,7 +1046,7 @@ static uint64_t bytes_write(uint32_t from)
     return msg.seq;
 }
 
-/* Where they are; 0: not answered. */
+/* The log file that has them; 0: no answer. */
 static uint32_t bytes_written(uint64_t seq)
 {
     struct sl_msg reply;
@@ -1081,8 +1078,8 @@ static void bytes_forget(uint32_t from, uint32_t to)
 
 #define MANY 9000u /* more than a turn looks at, and than one message holds */
 
-/* A large index must not hold up loads: of thousands of records that say nothing, and of thousands
- * of values, a part is told in each turn. */
+/* A large index must not delay loads: of thousands of records without a place, and of thousands of
+ * values, each turn handles a part. */
 START_TEST(a_scan_tells_many_records_in_slices)
     {
         struct sl_msg found, reply = {.code = SL_OK};
@@ -1124,7 +1121,7 @@ void *__wrap_mremap(void *at, size_t before, size_t bytes, int flags)
     return no_memory ? MAP_FAILED : __real_mremap(at, before, bytes, flags);
 }
 
-/* Such a segment gets no footer. It neither ends writing when a frame in it fails, nor is it told
+/* Such a log file gets no footer. A failed frame in it does not end writing, and it is not reported
  * as empty. */
 START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
     {
@@ -1160,7 +1157,7 @@ START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
     }
 END_TEST
 
-/* As in a small container, or beside what else a node needs after a kill. */
+/* As in a small container, or next to other memory that a node needs after a kill. */
 START_TEST(a_start_without_memory_for_records_takes_over_all_that_is_there)
     {
         scan();
@@ -1183,8 +1180,8 @@ START_TEST(a_start_without_memory_for_records_takes_over_all_that_is_there)
     }
 END_TEST
 
-/* Two segments of thousands of values leave one behind the other. Meanwhile nothing in them counts:
- * what is written again gets a new place. */
+/* Two log files of thousands of values are reclaimed one after the other. Meanwhile their places do
+ * not count: a value written again gets a new place. */
 START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
     {
         const struct tierer *self = fake.state;
@@ -1240,7 +1237,8 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
     }
 END_TEST
 
-/* Of a segment that leaves nothing counts at once, also when most of it is still to be freed. */
+/* No place of a reclaimed log file counts from the start on, even if most of them are still to be
+ * freed. */
 START_TEST(entries_of_a_segment_leave_in_slices)
     {
         struct ti_entries *entries = NULL;
@@ -1292,10 +1290,8 @@ START_TEST(forgotten_value_does_not_come_back)
     }
 END_TEST
 
-/* Call n fails, for n = 1, 2, ...: every request is answered, nothing acknowledged is lost, and
- * writing goes on later. */
-/* What the registrar before asked for is told to its successor, although it became durable after
- * the successor said hello. */
+/* The previous registrar's requests are reported to its successor, even if they became durable
+ * after the successor's HELLO. */
 START_TEST(a_scan_tells_of_the_batch_that_was_under_way)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, found;
@@ -1395,7 +1391,7 @@ START_TEST(a_place_that_stays_unreadable_is_given_up)
         while ((code = read_value(1, known[1].segment, known[1].offset)) == SL_ERR_IO) {
             failures++;
             ck_assert_uint_le(failures, 10);
-            ck_assert_int_eq(write_value(10 + failures), SL_OK); /* one bad place holds up nobody */
+            ck_assert_int_eq(write_value(10 + failures), SL_OK); /* a bad place delays no other */
             ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
             pass_and_pump(2 * SL_NS_PER_S);
             ck_assert_int_eq(health(), SL_HEALTH_READY);
@@ -1496,7 +1492,7 @@ START_TEST(a_failure_with_nothing_left_to_write_is_over_by_itself)
     }
 END_TEST
 
-/* Times the actor is woken until then; the disk answers when `answers`. */
+/* How often the actor is woken until then; the disk answers when `answers`. */
 static uint32_t ticks(uint64_t ns, bool answers)
 {
     uint64_t until_ns = fake.env.now_ns + ns;
@@ -1556,7 +1552,7 @@ START_TEST(loads_do_not_wait_behind_write_back)
     }
 END_TEST
 
-/* ---- who goes first ---- */
+/* ---- priorities ---- */
 
 #define SUBMITTED_MAX 256u
 static struct {
@@ -1569,7 +1565,7 @@ static struct {
     uint32_t count;
 } narrow;
 
-/* A disk that takes one request at a time. */
+/* A disk that accepts one request at a time. */
 static sl_err submit_one(struct sl_disk *base, const struct sl_disk_request *request,
                          struct sl_error *why)
 {
@@ -1611,7 +1607,7 @@ static uint32_t writes_before(uint32_t at)
     return count;
 }
 
-/* Asks for value n; gives the number of the request and the generation of the extent. */
+/* Asks for value n; returns the number of the request, and the generation of the extent. */
 static uint64_t read_start(uint32_t n, bool ahead, uint64_t *generation)
 {
     sl_ref ref = 0;
@@ -1667,7 +1663,7 @@ START_TEST(demand_goes_before_prefetch_and_prefetch_before_write_back)
             }
             writes = SL_MAX(writes, writes_before(read_at(i)));
         }
-        ck_assert_uint_le(writes, 1 + 8 / 4 + 1); /* what was there, and its share */
+        ck_assert_uint_le(writes, 1 + 8 / 4 + 1); /* the running ones, and their share */
         ck_assert_int_eq(write_end(40, write), SL_OK);
     }
 END_TEST
@@ -1709,7 +1705,7 @@ END_TEST
 
 /* ---- values of several pieces ---- */
 
-/* What is at the disk ends in the other order. */
+/* Completes the requests at the disk in reverse order. */
 static void pump_backwards(void)
 {
     struct mem_done done[64];
@@ -1737,8 +1733,7 @@ START_TEST(pieces_may_end_in_any_order)
     }
 END_TEST
 
-/* What one read needs and does not give back, the next ones miss: all of the staging is for them.
- */
+/* The next reads would lack memory that a read does not release: all of the staging is for them. */
 START_TEST(a_piece_that_cannot_be_read_costs_its_value_alone)
     {
         for (uint32_t n = LARGE; n < LARGE + 2; n++) {
@@ -1768,7 +1763,8 @@ START_TEST(a_wrong_byte_in_any_piece_is_seen)
     }
 END_TEST
 
-/* A disk that has them all ends them all at once: whoever copies what has come leaves it idle. */
+/* A disk that gets all pieces completes them all at once, and is then idle while they are
+ * copied. */
 START_TEST(the_disk_has_a_few_pieces_at_a_time_in_their_order)
     {
         uint64_t generation, seqs[3];
@@ -1797,13 +1793,13 @@ START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
         scan();
         write_values(3);
         disk_narrow();
-        (void)read_start(0, true, &raised); /* nobody waits for it, */
+        (void)read_start(0, true, &raised); /* no load waits for it, */
         uint64_t ahead_bytes = metric("read_queue_bytes");
         (void)read_start(1, false, &generation);
         uint64_t one_bytes = metric("read_queue_bytes");
         struct sl_msg raise = {.type = SL_MSG_DISK_READ};
         raise.body.disk_read.raise = raised;
-        fake_give(&fake, "registrar", &raise); /* until somebody does */
+        fake_give(&fake, "registrar", &raise); /* until one does */
         uint64_t two_bytes = metric("read_queue_bytes");
 
         fake_pass(&fake, 5 * SL_NS_PER_MS);
@@ -1897,7 +1893,7 @@ static void forget_value(uint32_t n)
     known[n].acknowledged = false;
 }
 
-/* What is read on a helper thread is there until the end of that. */
+/* A file that a helper thread reads exists until the read ends. */
 START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
     {
         struct sl_msg reclaim, found, reply = {.code = SL_OK};
@@ -1937,11 +1933,11 @@ static sl_err disk_prepare(struct sl_disk *base, const char *from, const char *n
     return mem_disk_prepare(&disk, from, name, bytes, why);
 }
 
-/* The two oldest segments have no live value. The first is reclaimed, and its file is given a new
- * name by a job that waits. */
+/* The two oldest log files have no live value. The first is reclaimed, and its file is renamed by a
+ * job that is held. */
 static void rename_held(void)
 {
-    static struct sl_disk_ops renames; /* its end comes after the test */
+    static struct sl_disk_ops renames; /* it ends after the test */
     struct sl_msg reclaim, reply = {.code = SL_OK};
     uint32_t n = 0;
     scan();
@@ -1965,8 +1961,8 @@ static void rename_held(void)
     fake.job_held = false;
 }
 
-/* Under its old name the next start would find the file whole: the registrar relies on that of a
- * segment being gone when the next one is named. */
+/* Under its old name the next start would find the file intact, but the registrar relies on the
+ * removal of one log file when the next is reported. */
 START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
     {
         struct sl_msg reclaim;
@@ -1981,7 +1977,7 @@ START_TEST(no_segment_is_named_while_the_file_of_the_one_before_is_renamed)
     }
 END_TEST
 
-/* Whether a message of a scan came that is the last one. Answers those that came. */
+/* Whether the last message of a scan has arrived. Answers all that have. */
 static bool scan_ends(void)
 {
     struct sl_msg found, reply = {.code = SL_OK};
@@ -2005,7 +2001,7 @@ static void hello_new(void)
     fake_give(&fake, "registrar", &hello);
 }
 
-/* What is not told is forgotten, and parts of blocks are removed with it. */
+/* Values that are not reported are forgotten, and so are the other parts of their blocks. */
 START_TEST(a_scan_waits_for_a_disk_that_cannot_be_read)
     {
         reads_fail_setup(3, true);
@@ -2037,7 +2033,7 @@ START_TEST(a_scan_waits_for_a_disk_that_cannot_be_read)
     }
 END_TEST
 
-/* A new registrar would take it that it knows all that the disk holds. */
+/* Otherwise a new registrar would believe that it knows all values of the disk. */
 START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
@@ -2060,7 +2056,7 @@ START_TEST(a_scan_does_not_end_while_the_file_of_a_segment_is_renamed)
     }
 END_TEST
 
-/* What is left of it is not told: a disk that cannot be written to is served all the same. */
+/* The rest of it is not reported: a disk that cannot be written to still serves. */
 START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, gone;
@@ -2107,7 +2103,7 @@ START_TEST(a_file_that_has_gone_is_told_until_the_registrar_knows_it)
     }
 END_TEST
 
-/* The first value is to be forgotten at its place. */
+/* Asks to remove the first value at its place. */
 static void first_forget(void)
 {
     struct sl_msg msg = {.type = SL_MSG_DISK_FORGET}, reply;
@@ -2123,7 +2119,7 @@ static void first_forget(void)
     ck_assert_uint_eq(reply.body.disk_forget_reply.codes.at[0], SL_OK);
 }
 
-/* It names a segment that is in the list no more. */
+/* It names a log file that is no longer in the list. */
 START_TEST(a_tombstone_is_written_while_its_file_is_renamed)
     {
         rename_held();
@@ -2189,7 +2185,7 @@ static struct mem_file *segment_file(uint32_t number)
     return NULL;
 }
 
-/* Values 0 .. until one lies in segment number. */
+/* Writes values 0 .. until one is in log file `number`. */
 static uint32_t write_up_to(uint32_t number, uint32_t from)
 {
     uint32_t n = from;
@@ -2243,7 +2239,7 @@ void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
                                                          : __real_aligned_alloc(alignment, bytes);
 }
 
-/* The newest segment was cut for its footer, which went bad, or is whole. */
+/* The newest log file was truncated for its footer, which is damaged, or intact. */
 START_TEST(a_start_without_memory_to_look_at_a_footer_ends_and_gives_up_nothing)
     {
         scan();
@@ -2268,7 +2264,7 @@ START_TEST(a_start_without_memory_to_look_at_a_footer_ends_and_gives_up_nothing)
     }
 END_TEST
 
-/* The newest segment has the tombstone, and nobody came after it. */
+/* The newest log file has the tombstone, and no later one mentions it. */
 START_TEST(a_lost_newest_segment_with_tombstones_voids_what_is_older)
     {
         scan();
@@ -2293,7 +2289,7 @@ START_TEST(a_lost_newest_segment_with_tombstones_voids_what_is_older)
     }
 END_TEST
 
-/* What comes after it says that it had some. */
+/* A later log file records that it had tombstones. */
 START_TEST(a_lost_segment_with_tombstones_voids_what_is_older)
     {
         scan();
@@ -2335,7 +2331,7 @@ START_TEST(a_lost_segment_without_tombstones_costs_itself)
     }
 END_TEST
 
-/* One bad page costs nothing: tombstones are there twice. */
+/* One bad page costs nothing: tombstones are written twice. */
 START_TEST(a_bad_page_of_tombstones_costs_nothing)
     {
         scan();
@@ -2360,8 +2356,8 @@ START_TEST(a_bad_page_of_tombstones_costs_nothing)
     }
 END_TEST
 
-/* A list of disks that comes while a tombstone is being named follows it: who sent it does not have
- * to ask again. */
+/* A list of disks that arrives while a tombstone is being named follows it: the sender does not
+ * have to ask again. */
 START_TEST(a_list_waits_for_a_tombstone_that_is_being_named)
     {
         struct sl_msg reply, msg = {.type = SL_MSG_DISK_MEMBERS};
@@ -2382,8 +2378,8 @@ START_TEST(a_list_waits_for_a_tombstone_that_is_being_named)
     }
 END_TEST
 
-/* Its tombstone is due to be named in the turn in which the disk gets another name. The page of
- * that does not bring the old name back, and with it what was removed while the disk was away. */
+/* Its tombstone is due to be named in the turn in which the disk gets another name. That page must
+ * not bring back the old name, and with it values removed while the disk was missing. */
 START_TEST(a_disk_that_was_emptied_keeps_its_new_name)
     {
         const struct tierer *self = fake.state;
@@ -2440,7 +2436,7 @@ static const struct {
 } budgets[] = {
     {100000, 900000, 0, 4096, SL_OK},
     {100000, 900000, 80000, 4096, SL_ERR_BUSY},
-    {100000, 900000, 0, 88000, SL_OK}, /* alone */
+    {100000, 900000, 0, 88000, SL_OK}, /* by itself */
     {100000, 900000, 1, 88000, SL_ERR_BUSY},
     {100000, 900000, 0, 100000, SL_ERR_LIMIT},
     {100000, 900000, 50000, 100000, SL_ERR_LIMIT},

@@ -1,4 +1,4 @@
-/* tests/unit/top_test.c - what sluicectl top says of keys: groups, and uses. Its views:
+/* tests/unit/top_test.c - the figures of sluicectl top for keys: groups, and uses. Its views:
  * top_views_test.py. */
 #include "client/tools/top/uses.h"
 #include "ipc/shm/sl_pins.h"
@@ -96,7 +96,7 @@ static struct top_uses *uses_made(const struct bed *bed)
     return uses;
 }
 
-/* Uses a second of a group in the next reading; 0: it is not among them. */
+/* The uses a second of a group in the next reading; 0: it is not listed. */
 struct hot {
     const struct top_group *groups;
     uint32_t count;
@@ -149,7 +149,7 @@ START_TEST(uses_are_those_since_the_last_reading)
     }
 END_TEST
 
-/* In another namespace a process has the same number. */
+/* In another namespace a process may have the same number. */
 START_TEST(uses_of_a_namesake_are_among_them)
     {
         char name[64];
@@ -246,7 +246,7 @@ START_TEST(a_segment_that_is_cut_short_harms_nothing)
         struct top_uses *uses = uses_made(&bed);
         note(pins, a, 1, 3);
         (void)snprintf(path, sizeof path, "%s/pins.reader", bed.dir);
-        ck_assert_int_eq(truncate(path, SL_PAGE_BYTES), 0); /* behind the header, which says 3 */
+        ck_assert_int_eq(truncate(path, SL_PAGE_BYTES), 0); /* after the header, which claims 3 */
 
         struct hot hot = hot_read(uses); /* zeros are no accesses */
 

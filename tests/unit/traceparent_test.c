@@ -1,4 +1,5 @@
-/* tests/unit/traceparent_test.c - W3C trace contexts: what is one, and its event in a recorder. */
+/* tests/unit/traceparent_test.c - W3C trace contexts: which texts are valid, and their event in a
+ * recorder. */
 #include "runtime/base/sl_traceparent.h"
 
 #include <check.h>

@@ -1,6 +1,6 @@
-/* tests/unit/transporter_device_test.c - engines' device memory in the fabric: by dmabuf of the
- * rank's swapper, on a NIC that the test plays, and only with digests of that swapper do bytes
- * count that landed there. The test plays registrar, swapper and peer. */
+/* tests/unit/transporter_device_test.c - engines' device memory in the fabric, by dmabufs of the
+ * rank's swapper, on a NIC that the test plays. Received bytes only count with digests from that
+ * swapper. The test plays registrar, swapper and peer. */
 #include "actors/swapper/exports.h"
 #include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
@@ -58,7 +58,7 @@ static struct bed {
     struct sl_item_region regions[2 * LAYERS]; /* rank 0: of a device; rank 1: shared memory */
     unsigned char handles[RANKS][64];
     struct sw_exports *exports;   /* of the swappers */
-    uint32_t exports_asked, busy; /* so many are refused as busy */
+    uint32_t exports_asked, busy; /* this number is refused as busy */
     sl_err export_code;
     bool swapper_dies; /* between its answer and the fetch */
     enum check check;
@@ -66,8 +66,8 @@ static struct bed {
     uint32_t checks;
     uint64_t silent_seq; /* the last question that was not answered */
 } bed;
-/* A swapper's thread hands descriptors out, and may have to wait for a core: one that is there is
- * waited for until it has. */
+/* A swapper's thread gives out descriptors and may have to wait for a core: an existing one is
+ * waited for until then. */
 #define HANDED_OUT_NS (60 * SL_NS_PER_S)
 sl_err __real_sl_descriptors_fetch(const struct sl_descriptors_source *source,
                                    const struct sl_descriptors_ask *ask,
@@ -182,7 +182,7 @@ static void export_play(uint32_t rank, const char *swapper, const struct sl_msg 
     fake_answer(&bed.fake, swapper, msg, &reply);
 }
 
-/* Digests what the device has, wherever it lies. */
+/* Digests the device's bytes, wherever they are. */
 static void copy_play(uint32_t rank, const char *swapper, const struct sl_msg *msg)
 {
     static unsigned char digests[64 * 16], done[8], value[PART];
@@ -270,7 +270,7 @@ static void registrar_play(void)
     }
 }
 
-/* Addresses go both ways, as HELLOs would carry them. */
+/* Exchanges addresses, as HELLOs would carry them. */
 static void links_turn(void)
 {
     sl_fabric_step(bed.peer.fabric, bed.fake.env.now_ns);
@@ -392,7 +392,7 @@ static void bed_start(void)
     bed.engine_is_there = true;
 }
 
-/* The cluster begins: what was set in bed before it holds. */
+/* Starts the cluster with the settings made in `bed` before. */
 static void bed_run(void)
 {
     struct sl_error why = {0};
@@ -439,7 +439,7 @@ static const struct sl_item_group groups[] = {
     {.key = {.at = "m/b1", .length = 4}, .part_count = 1},
 };
 
-/* Both blocks go to the device. */
+/* Pulls both blocks to the device. */
 static uint64_t pull_send(bool both_ranks)
 {
     static const struct sl_item_spot first_rank[] = {
@@ -462,7 +462,7 @@ static uint64_t pull_send(bool both_ranks)
     return msg.seq;
 }
 
-/* The peer has both, one behind the other. */
+/* The peer has both, one after the other. */
 static void peer_places(void)
 {
     struct sl_item_place places[2];
@@ -512,7 +512,7 @@ START_TEST(device_memory_is_registered_by_dmabuf)
     }
 END_TEST
 
-/* The swapper maps it meanwhile, or died with the descriptor and is there again. */
+/* The swapper maps the engine meanwhile, or died with the descriptor and has restarted. */
 START_TEST(what_is_not_there_yet_is_asked_for_again)
     {
         bed_start();
@@ -532,7 +532,8 @@ START_TEST(what_is_not_there_yet_is_asked_for_again)
     }
 END_TEST
 
-/* The rest of the engine is registered; pulls there are refused, and nothing of it is kept. */
+/* The rest of the engine is registered; pulls into this memory are refused, and nothing of it is
+ * kept. */
 static void left_out_is(const char *cause)
 {
     static const char *const causes[] = {"pool_device_out_fabric_bytes",
@@ -581,7 +582,7 @@ START_TEST(a_swapper_that_never_has_it_is_not_asked_for_ever)
     }
 END_TEST
 
-/* Each of its regions, and each way to fail. */
+/* For each of its regions, and each way to fail. */
 START_TEST(what_the_nic_does_not_take_is_left_out)
     {
         bed_start();
@@ -610,7 +611,7 @@ START_TEST(an_old_library_is_not_asked)
     }
 END_TEST
 
-/* In any step of mapping and registering: the answer comes when nothing of it is left. */
+/* In any step of mapping and registering: the answer is sent when nothing of it is left. */
 START_TEST(an_end_at_any_time_leaves_nothing)
     {
         struct sl_msg over = {.type = SL_MSG_ENGINE_OVER}, reply;
@@ -650,7 +651,7 @@ START_TEST(bytes_count_when_the_swapper_has_found_them)
     }
 END_TEST
 
-/* The first is wrong, or not looked at; the other counts. */
+/* The first has wrong bytes, or is not checked; the other counts. */
 START_TEST(a_wrong_digest_is_never_pulled)
     {
         struct sl_msg reply;
@@ -695,7 +696,7 @@ START_TEST(what_nobody_checked_is_not_pulled)
     }
 END_TEST
 
-/* While the swapper looks: nothing is written any more, so it is answered at once. */
+/* During the swapper's check no byte is written any more, so the fence is answered at once. */
 START_TEST(a_fence_does_not_wait_for_a_check)
     {
         struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 11},
@@ -737,7 +738,7 @@ static void place_is(const unsigned char *bytes, uint64_t block, uint64_t part)
     }
 }
 
-/* Each in its own device memory, by a read of its own; each is checked by its own swapper. */
+/* Each in its own device memory, by a read of its own, checked by its own swapper. */
 START_TEST(a_part_of_two_gpus_is_read_into_each)
     {
         gpu_ranks = 2;
@@ -759,7 +760,7 @@ START_TEST(a_part_of_two_gpus_is_read_into_each)
     }
 END_TEST
 
-/* One rank's memory is a GPU's, the other's is shared: nothing is copied from one to the other. */
+/* One rank's memory is a GPU's, the other's is shared: no byte is copied from one to the other. */
 START_TEST(a_part_of_a_gpu_and_of_the_host_is_read_into_each)
     {
         unsigned char *shared = NULL;
@@ -780,13 +781,13 @@ START_TEST(a_part_of_a_gpu_and_of_the_host_is_read_into_each)
     }
 END_TEST
 
-/* Whatever is wrong with one rank's: the block does not count, the other one does. */
+/* If one rank's part is wrong in any way, the block does not count, but the other one does. */
 START_TEST(a_part_that_one_of_two_ranks_has_wrong_is_never_pulled)
     {
         static const struct {
             enum check check;
             uint32_t rank;
-            sl_err want, other; /* other: block 1, which rank 0 alone has */
+            sl_err want, other; /* other: block 1, which only rank 0 has */
         } cases[] = {{CHECK_WRONG, 1, SL_ERR_CORRUPT, SL_OK},
                      {CHECK_SHORT, 1, SL_ERR_PROTOCOL, SL_OK},
                      {CHECK_FAILS, 1, SL_ERR_IO, SL_OK},
@@ -811,7 +812,7 @@ START_TEST(a_part_that_one_of_two_ranks_has_wrong_is_never_pulled)
     }
 END_TEST
 
-/* Its pieces are those of more than one part: the answers of the fabric are taken by reads. */
+/* It has the pieces of more than one part: the fabric's answers are matched by reads. */
 START_TEST(a_read_into_one_of_two_gpus_that_fails_costs_its_block)
     {
         struct sl_msg reply;
@@ -839,7 +840,7 @@ START_TEST(a_read_into_one_of_two_gpus_that_fails_costs_its_block)
     }
 END_TEST
 
-/* While the second rank's swapper looks. */
+/* During the check by the second rank's swapper. */
 START_TEST(a_fence_ends_the_checks_of_all_ranks)
     {
         struct sl_msg reply, fence = {.type = SL_MSG_FENCE, .op_id = 11};
@@ -861,7 +862,7 @@ START_TEST(a_fence_ends_the_checks_of_all_ranks)
     }
 END_TEST
 
-/* More reads than a trip has. */
+/* More reads than a fetch batch allows. */
 START_TEST(reads_of_a_block_are_bounded)
     {
         static struct sl_item_spot spots[TR_KEYS_MAX + 1];
@@ -887,7 +888,7 @@ START_TEST(reads_of_a_block_are_bounded)
     }
 END_TEST
 
-/* ---- lent ---- */
+/* ---- lending ---- */
 
 static struct sl_bytes ticket_for(const char *node)
 {
@@ -912,7 +913,7 @@ static uint64_t lend_send(const char *node)
     return msg.seq;
 }
 
-/* The peer's NIC reads it; what it read is checked there, by the digests that go along. */
+/* The peer's NIC reads it; the peer checks it by the digests sent with it. */
 START_TEST(a_block_is_lent_from_device_memory)
     {
         struct sl_msg named, reply = {.type = SL_MSG_PEER_LEND_REPLY};
@@ -962,7 +963,7 @@ END_TEST
 
 /* ---- read from what a peer lends ---- */
 
-/* Part 0 is rank 0's, part 1 is rank 1's: in device memory where gpu_ranks says so. */
+/* Part 0 is rank 0's, part 1 is rank 1's: in device memory if gpu_ranks includes the rank. */
 #define LENT_PARTS 2u
 #define BRING_NS   SL_NS_PER_S
 static const uint32_t lent_blocks[LENT_PARTS] = {2, 4};
@@ -1024,7 +1025,7 @@ static void take_bed_start(enum check check)
     taken(0);
 }
 
-/* The peer has it at the same place of its memory. */
+/* The peer has it at the same offset of its memory. */
 static void peer_lends(uint64_t part, uint64_t from, uint64_t length_bytes)
 {
     struct sl_digest digest = sl_digest_of(bed.peer.bytes + part * PART + from, length_bytes);
@@ -1045,7 +1046,7 @@ static void peer_lends(uint64_t part, uint64_t from, uint64_t length_bytes)
     }
 }
 
-/* Names what it has lent since it said so last. */
+/* Sends a PEER_LEND for the pieces lent since the last one. */
 static void peer_says(uint64_t number, bool last)
 {
     struct sl_msg msg = {.type = SL_MSG_PEER_LEND, .op_id = 3, .budget_ns = 2 * SL_NS_PER_S};
@@ -1060,7 +1061,7 @@ static void peer_says(uint64_t number, bool last)
     turns(8);
 }
 
-/* The coordinator takes it, and the peer hears so. */
+/* The coordinator accepts it, and the peer gets that answer. */
 static void told_and_taken(uint64_t number, uint64_t state)
 {
     struct sl_msg reply;
@@ -1102,7 +1103,7 @@ static void late_answer(void)
     ck_assert_uint_eq(metric("landed_bytes"), 0);
 }
 
-/* One GPU beside shared memory, or two: it is told when the swappers have found it. */
+/* One GPU and shared memory, or two GPUs: it is reported when the swappers have checked it. */
 START_TEST(a_block_is_read_into_device_memory)
     {
         gpu_ranks = 1 + (uint32_t)_i;
@@ -1141,7 +1142,7 @@ START_TEST(layers_are_read_into_device_memory)
     }
 END_TEST
 
-/* No swapper has a digest of that, so it never counts. */
+/* No swapper has a digest of such a piece, so it never counts. */
 START_TEST(a_piece_that_is_not_whole_layers_ends_the_take)
     {
         take_bed_start(CHECK_RIGHT);
@@ -1183,7 +1184,7 @@ START_TEST(a_wrong_digest_in_device_memory_ends_the_take)
     }
 END_TEST
 
-/* It is full, or maps the engine: that passes. */
+/* It is full, or is mapping the engine: both pass. */
 START_TEST(a_busy_swapper_is_asked_again)
     {
         struct sl_msg msg;
@@ -1203,8 +1204,7 @@ START_TEST(a_busy_swapper_is_asked_again)
     }
 END_TEST
 
-/* It never has time, is silent, or is not there: the deadline comes, and the answer then is late.
- */
+/* It is always busy, silent, or missing: the deadline passes, and an answer after that is late. */
 START_TEST(what_nobody_checked_in_time_is_not_told)
     {
         struct sl_msg msg;
@@ -1228,7 +1228,7 @@ START_TEST(what_nobody_checked_in_time_is_not_told)
     }
 END_TEST
 
-/* While the swapper looks: nothing is written any more, and the check is dropped. */
+/* During the swapper's check no byte is written any more, and the check is dropped. */
 START_TEST(an_end_drops_the_check_of_a_take)
     {
         struct sl_msg reply, end = {.type = SL_MSG_FENCE, .op_id = 91};
@@ -1255,7 +1255,7 @@ START_TEST(an_end_drops_the_check_of_a_take)
     }
 END_TEST
 
-/* What comes behind it is read meanwhile, and told in its turn. */
+/* Later pieces are read meanwhile, and reported in order. */
 START_TEST(a_check_holds_up_no_other_read)
     {
         struct sl_msg msg, reply = {.code = SL_OK};
@@ -1282,7 +1282,7 @@ START_TEST(a_check_holds_up_no_other_read)
     }
 END_TEST
 
-/* Nobody copies on, and for this node itself there is no NIC between. */
+/* The memory cannot be copied on, and to this node itself there is no NIC. */
 START_TEST(nothing_is_begun_for_what_goes_by_extents)
     {
         static const struct {

@@ -1,5 +1,5 @@
-/* tests/unit/transporter_layout_test.c - where a part of a block lies: layers, runs and ranges,
- * against a walk byte by byte; registrations that cannot be are refused. */
+/* tests/unit/transporter_layout_test.c - where a part of a block is: layers, runs and ranges,
+ * compared with a walk byte by byte; invalid registrations are refused. */
 #include "actors/transporter/regions/layout.h"
 #include "cuda/sl_device.h"
 
@@ -61,7 +61,7 @@ static void span_put(uint32_t buffer, uint64_t offset_bytes)
 
 /* ---- ranges, against a walk byte by byte ---- */
 
-/* Two layers of runs, told backwards, then one in another buffer whose piece is one run. */
+/* Two layers of runs in reverse order, then one in another buffer whose piece is one run. */
 static void three_layers(void)
 {
     bed_empty();
@@ -113,7 +113,7 @@ struct byte {
     uint32_t span;
     uint64_t offset_bytes;
 };
-/* Of byte number i of block `block`, by hand. */
+/* The position of byte i of block `block`, computed by hand. */
 static struct byte byte_of(uint32_t block, uint64_t i)
 {
     if (i >= 48) {
@@ -153,7 +153,7 @@ START_TEST(every_range_of_a_part_is_where_its_bytes_are)
     }
 END_TEST
 
-/* What follows each other in memory is one run: all heads of a page, layers side by side. */
+/* Adjacent memory is one run: all heads of a page, adjacent layers. */
 START_TEST(runs_that_follow_each_other_are_one)
     {
         struct tr_runs runs;

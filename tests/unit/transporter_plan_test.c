@@ -1,4 +1,4 @@
-/* tests/unit/transporter_plan_test.c - limits and cuts of memory regions. */
+/* tests/unit/transporter_plan_test.c - limits and boundaries of memory regions. */
 #include "runtime/net/fabric/core/plan.h"
 
 #include <check.h>

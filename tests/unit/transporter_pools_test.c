@@ -1,6 +1,6 @@
-/* tests/unit/transporter_pools_test.c - pools of engines as memory of the fabric: where they are
- * cut, and that nothing stays registered or mapped, whenever something fails or ends. The back end
- * is that of tcp; the test counts its regions and lets them fail. */
+/* tests/unit/transporter_pools_test.c - pools of engines as memory of the fabric: region
+ * boundaries, and that nothing stays registered or mapped whenever something fails or ends. The
+ * back end is that of tcp; the test counts its regions and makes them fail. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/regions/places.h"
@@ -27,7 +27,7 @@ static const struct {
     uint32_t in_count, want_count;
     sl_err code;
 } joins[] = {
-    /* layers of one allocation, told backwards */
+    /* layers of one allocation, in reverse order */
     {{{0, 2000, 1000, 100, 100}, {0, 1000, 1000, 100, 100}, {0, 0, 1000, 100, 100}},
      {{0, 0, 3000, 100, 100}},
      3,
@@ -52,7 +52,7 @@ static const struct {
      2,
      2,
      SL_OK},
-    /* a gap, and another stride behind it */
+    /* a gap, and another stride after it */
     {{{0, 0, 1000, 100, 100}, {0, 1100, 1000, 100, 100}, {0, 2100, 640, 64, 64}},
      {{0, 0, 1000, 100, 100}, {0, 1100, 1000, 100, 100}, {0, 2100, 640, 64, 64}},
      3,
@@ -240,7 +240,7 @@ static uint64_t metric(const char *name)
     return sl_metric_get(page, sl_metric_define(page, name));
 }
 
-/* One turn of the actor, and what the registrar answers to it. */
+/* One turn of the actor, and the registrar's answers to it. */
 static void turn(void)
 {
     struct sl_msg msg;
@@ -279,7 +279,7 @@ static void turns(uint32_t count)
     }
 }
 
-/* The registrar has this engine from now on; the next question for the list tells of it. */
+/* The registrar has this engine from now on, and includes it in the next list. */
 static void engine_comes(uint64_t id)
 {
     turn();
@@ -342,7 +342,7 @@ START_TEST(an_engine_that_was_told_is_not_waited_for)
         bed_open("true");
         turn();
         bed.engine_id = msg.body.engine_added.engine_id = 7;
-        for (uint32_t i = 0; i < 2; i++) { /* told twice, it is one */
+        for (uint32_t i = 0; i < 2; i++) { /* reported twice, it counts once */
             msg.seq = 0;
             fake_give(&bed.fake, "registrar", &msg);
             ck_assert(fake_take_reply(&bed.fake, "registrar", msg.seq, &reply));
@@ -522,7 +522,7 @@ START_TEST(a_process_that_was_stopped_is_asked_again_when_it_is_used)
         ck_assert_uint_eq(metric("pools_refused"), 1);
 
         atomic_store(&stopped, false);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* nobody uses it */
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* it is not in use */
         turns(TURNS_MAX);
         ck_assert_uint_eq(regions.live_count, 0);
         ck_assert_int_eq(tr_pools_view(bed.self, 7, &view, &why), SL_ERR_UNSUPPORTED);
@@ -607,7 +607,7 @@ START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
         turns(TURNS_MAX);
         ck_assert_int_eq(sl_fabric_peer_add(bed.self->fabric, &grant.peer, &why), SL_OK);
         grant.memory = 1u << 16;                              /* the first life of the first slot */
-        ck_assert(bed.self->fabric->memories[0].what.unread); /* peers read it by grants alone */
+        ck_assert(bed.self->fabric->memories[0].what.unread); /* peers read it only by grants */
         ck_assert_msg(sl_fabric_grant_add(bed.self->fabric, &grant, &handle, &why) == SL_OK, "%s",
                       why.text);
 

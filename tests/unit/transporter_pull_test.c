@@ -1,6 +1,6 @@
-/* tests/unit/transporter_pull_test.c - pull: what is refused, and that it is answered when nothing
- * is written for it any more, whatever ends it. The test plays registrar and peer; bytes travel in
- * tests/cluster/pull_test.py. */
+/* tests/unit/transporter_pull_test.c - pulls: which are refused, and that the answer is sent only
+ * when nothing is written any more, whatever ends it. The test plays registrar and peer; transfers
+ * are tested in tests/cluster/pull_test.py. */
 #include "actors/transporter/internal.h"
 #include "actors/transporter/peers/peers.h"
 #include "actors/transporter/pull/pull.h"
@@ -79,7 +79,7 @@ static void nodes_open(void)
     ck_assert_int_eq(sl_index_open(&index, &created, &bed.index, &why), SL_OK);
 }
 
-/* One turn of the actor, and what the registrar answers to it. */
+/* One turn of the actor, and the registrar's answers to it. */
 static void turn(void)
 {
     struct sl_msg msg;
@@ -277,7 +277,7 @@ static uint32_t pins_asked(void)
     return fake_net_count(&bed.net, "b", SL_MSG_PEER_PIN);
 }
 
-/* The peer says of both what it has, to its newest question. */
+/* The peer answers its latest request for both keys. */
 static void peer_places(sl_err code, uint64_t length_bytes)
 {
     struct sl_item_place places[2] = {{.code = code, .length_bytes = length_bytes},
@@ -415,7 +415,7 @@ static void book_open(sl_err answer)
         (struct tr_guide){.lookup = book_lookup, .flush = book_flush, .members = book_members};
 }
 
-/* The first `held` keys are b's, the others nobody's. */
+/* b holds the first `held` keys, no node the others. */
 static void book_says(sl_err code, uint32_t held)
 {
     static struct sl_directory_found found[2];
@@ -435,7 +435,7 @@ START_TEST(a_pull_asks_whom_the_directory_names)
         uint64_t seq = pull_send();
         ck_assert_uint_eq(book.lookup_count, 1);
         ck_assert_uint_eq(book.last.count, 2);
-        ck_assert_uint_eq(pins_asked(), 0); /* before it has said who */
+        ck_assert_uint_eq(pins_asked(), 0); /* before the directory has answered */
 
         book_says(SL_OK, 2);
 
@@ -459,7 +459,7 @@ START_TEST(a_pull_of_what_nobody_holds_is_a_miss_at_once)
     }
 END_TEST
 
-/* It cannot be asked, or its service says that it did not answer. */
+/* The query cannot be sent, or fails with a timeout. */
 START_TEST(a_pull_asks_known_peers_while_the_directory_is_away)
     {
         book_open(_i == 0 ? SL_ERR_UNREACHABLE : SL_OK);
@@ -474,8 +474,8 @@ START_TEST(a_pull_asks_known_peers_while_the_directory_is_away)
     }
 END_TEST
 
-/* While the directory is asked, nothing is written: the fence is answered at once. What it names
- * ends with the directory's word, and asks nobody. */
+/* During the directory's query no byte is written: the fence is answered at once. A pull that it
+ * covers ends with the directory's answer, and asks no peer. */
 START_TEST(a_fence_does_not_wait_for_the_directory)
     {
         book_open(SL_OK);
@@ -514,7 +514,7 @@ START_TEST(a_value_of_another_length_is_not_written)
     }
 END_TEST
 
-/* No key of the peer's arena is there, so the fabric takes no transfer: nothing is written. */
+/* The key of the peer's arena is missing, so the fabric accepts no transfer: no byte is written. */
 START_TEST(a_read_that_cannot_be_posted_ends_the_pull)
     {
         bed_open("true");
@@ -545,7 +545,7 @@ START_TEST(a_fetch_does_not_join_a_pull)
     }
 END_TEST
 
-/* How a block is wanted reaches the registrar of the node that asks. */
+/* The hints for a block reach the registrar of the requesting node. */
 START_TEST(a_fetch_tells_what_the_engine_said_and_what_comes_before)
     {
         static const struct sl_item_group wanted[] = {
@@ -585,8 +585,8 @@ START_TEST(a_fetch_tells_what_the_engine_said_and_what_comes_before)
     }
 END_TEST
 
-/* The registrar may have granted it, or does so when it goes on: who comes next must not find the
- * keys taken. */
+/* The registrar may have granted it, or may do so when it continues: the next request must not find
+ * the keys reserved. */
 START_TEST(a_reserve_that_is_not_answered_in_time_is_given_back)
     {
         struct sl_msg fetch = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
@@ -647,7 +647,7 @@ START_TEST(a_fence_ends_what_it_names)
             return;
         }
         codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
-        peer_places(SL_OK, PART); /* too late: it gives back what it pinned */
+        peer_places(SL_OK, PART); /* too late: its pins are released */
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
         ck_assert_uint_eq(bed.self->trips_open, 0);
         (void)pull_again(seq); /* numbered before the fence */
@@ -657,7 +657,7 @@ START_TEST(a_fence_ends_what_it_names)
     }
 END_TEST
 
-/* The link is not up yet, so the transfer waits; it is the fabric that says when it is over. */
+/* The link is not up yet, so the transfer waits; the fabric reports when it is over. */
 START_TEST(a_fence_waits_for_a_read)
     {
         bed_open("true");
@@ -669,7 +669,7 @@ START_TEST(a_fence_waits_for_a_read)
                                     .op_id = 11,
                                     .seq = seq + 1};
 
-        uint32_t trips = tr_pulls_fence(bed.self, &msg, 0); /* the fabric has not said a word yet */
+        uint32_t trips = tr_pulls_fence(bed.self, &msg, 0); /* the fabric is not done yet */
         ck_assert_uint_eq(trips, 1);
         ck_assert(!answered(seq, &reply));
         uint64_t fence = fence_send("coordinator", 11);

@@ -55,7 +55,7 @@ static const struct {
     {"fabric", "tcp", "no descriptors", SL_ERR_UNSUPPORTED}, /* of the stepped environment */
     {"directory", "redis", "no descriptors", SL_ERR_UNSUPPORTED},
 };
-/* Which NICs are asked for; what the machine has decides no case. */
+/* The requested NICs; no case depends on those of this machine. */
 static const struct {
     const char *settings[9], *nic; /* nic NULL: an error with this text */
     const char *why;

@@ -1,5 +1,5 @@
-/* tests/unit/trust_test.c - files that hold secrets or give rights: whose they are, and who else
- * can write to them or to a directory above them. */
+/* tests/unit/trust_test.c - files that contain secrets or grant rights: their owner, and which
+ * other users can write to them or to a directory above them. */
 #include "ipc/msg/sl_curve.h"
 #include "runtime/base/sl_trust.h"
 #include "tests/support/tmpdir.h"
@@ -14,7 +14,7 @@
 
 #define OTHER 65534u
 
-/* BASE/above/in/file; what else is there belongs to this user and is closed. */
+/* BASE/above/in/file; all other files there belong to this user and are closed to others. */
 static struct sl_tmpdir base;
 static char above[128], in[160], file[192], elsewhere[128];
 
@@ -31,11 +31,11 @@ static void place_make(void)
 
 enum what { THE_FILE, ITS_DIRECTORY, ABOVE, A_LINK, LINK_TO_ELSEWHERE };
 
-/* USER: of another user; GROUP: of another group: root alone can make those. NOT_ROOTS: another
- * rule holds for files of root's. */
+/* USER: of another user; GROUP: of another group: only root can make those. NOT_ROOTS: files of
+ * root follow another rule. */
 enum whose { OWN, USER, GROUP, NOT_ROOTS };
 
-/* mode 0: as it is. */
+/* mode 0: unchanged. */
 static const struct {
     enum what what;
     mode_t mode;
@@ -75,7 +75,7 @@ static const struct {
     {LINK_TO_ELSEWHERE, 0777, OWN, SL_TRUST_SECRET, "elsewhere"},
 };
 
-/* The file, or a link to it in `in`. */
+/* Places the file, or a link to it in `in`. */
 static const char *place_set(enum what what, mode_t mode, enum whose whose)
 {
     static char link[224], target[160];
@@ -122,8 +122,9 @@ START_TEST(what_another_user_could_have_put_there_is_not_read)
     }
 END_TEST
 
-/* As a container's user, who reads what kubelet mounts: NAME -> ..data/NAME, ..data -> ..VERSION.
- * With fsGroup a secret is 0440; the directory of a ConfigMap is 0777, without the sticky bit. */
+/* As the user of a container who reads files that kubelet mounts: NAME -> ..data/NAME, ..data ->
+ * ..VERSION. With fsGroup a secret is 0440; the directory of a ConfigMap is 0777, without the
+ * sticky bit. */
 static const struct {
     mode_t mode, above;
     uid_t file, link; /* whose they are */
@@ -185,7 +186,7 @@ START_TEST(what_is_no_file_is_not_read)
     }
 END_TEST
 
-/* Keys that others could have put there let nobody in, and none of ours is used from there. */
+/* Keys that others could have put there give no access, and none of ours is used from there. */
 static const struct {
     enum what what;
     mode_t mode;

@@ -1,5 +1,5 @@
-/* tests/unit/unload_test.c - libsluice stays in the process: threads of its own may be running in
- * it when a program that loaded it closes it again. */
+/* tests/unit/unload_test.c - libsluice stays in the process: its own threads may still run when a
+ * program that loaded it closes it. */
 #include <check.h>
 #include <dlfcn.h>
 

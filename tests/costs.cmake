@@ -89,8 +89,7 @@ function(sl_costs_set)
             set_tests_properties(${name} PROPERTIES COST ${seconds})
         endif()
     endwhile()
-    # Serial suites leave slots and cores free, for minutes: so they run first, while most compute-bound work is left to run at the same
-    # time.
+    # Serial suites leave slots and cores free, for minutes: so they run first, while most compute-bound work can still run next to them.
     get_property(all DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} PROPERTY TESTS)
     foreach(name ${all})
         get_test_property(${name} RUN_SERIAL alone)

@@ -26,8 +26,7 @@ PART_BYTES = 4096  # one part takes a page
 
 
 def ran_ns(pid):
-    """CPU time of all of its threads, also of those that ended, by the process's own clock (clock_getcpuclockid): /proc counts ticks of 10
-    ms."""
+    """CPU time of all of its threads, also ended ones, by the process's clock (clock_getcpuclockid): /proc counts ticks of 10 ms."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 

@@ -125,7 +125,6 @@ static void fill(uint64_t objects, uint64_t length_bytes)
     }
 }
 
-/* Calls each for every log file's path. */
 static uint32_t segments_each(void (*each)(const char *path, void *context), void *context)
 {
     char path[4352];

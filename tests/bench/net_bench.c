@@ -248,8 +248,7 @@ static void value_check(const struct bench *bench, uint64_t value_bytes, uint64_
     ck_assert(sl_digest_equal(sl_digest_finish(&stream), bench->digests[block]));
 }
 
-/* Reads one batch of values: each whole into the arena, or its layers into the pool, by one request
- * or by one each. */
+/* Reads values: each whole into the arena, or its layers into the pool, by one request or many. */
 static void batch_post(struct bench *bench, uint64_t value_bytes, uint64_t block, uint32_t count,
                        enum way way)
 {

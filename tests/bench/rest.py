@@ -65,8 +65,7 @@ def below(roots):
 
 
 def measured(roots, seconds):
-    """One row for each process that ran all the time: its CPU time, its number of turns, and the CPU time of its children that
-    ended."""
+    """One row for each process that ran all the time: its CPU time, its number of turns, and the CPU time of its children that ended."""
     before = {pid: (runs_of(pid), stat_of(pid)) for pid in below(roots)}
     began = time.monotonic()
     time.sleep(seconds)

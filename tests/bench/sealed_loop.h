@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Records of 16 KiB, as those of TLS 1.3 with AES-128-GCM. length_bytes: whole 16 KiB. NULL: no
+/* Records of 16 KiB, as in TLS 1.3 with AES-128-GCM. length_bytes: whole 16 KiB. NULL: no
  * memory. */
 unsigned char *sealed_make(const unsigned char *plain, uint64_t length_bytes,
                            uint64_t *sealed_bytes);

@@ -1,5 +1,4 @@
-"""Several real nodes, each in a network namespace of its own, joined by a bridge. Namespaces and bridge end with their
-processes."""
+"""Several real nodes, each in a network namespace of its own, joined by a bridge. Namespaces and bridge end with their processes."""
 
 import json
 import os

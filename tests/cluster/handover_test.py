@@ -53,8 +53,7 @@ class Handover(Handing):
             self.assert_nothing_is_left(a, b)
 
     def test_layers_are_pushed_while_the_next_ones_are_computed(self):
-        # Prefill computes a last layer only after decode, at the other node, has reported that the first one has arrived,
-        # and is right.
+        # Prefill computes a last layer only after decode, at the other node, has reported that the first one has arrived, and is right.
         with Cluster(2, ranks=2, memory="256MiB") as cluster:
             a, b = cluster.nodes
             wait_alive(a, "b")

@@ -140,8 +140,8 @@ static bool sets_equal(const struct set *one, const struct set *other)
            memcmp(one->memory, other->memory, one->count * one->length_bytes) == 0;
 }
 
-/* Asks for its blocks. A source's request is ended immediately: it only makes the transporter
- * register the memory. */
+/* Asks for its blocks. A source ends this immediately: the transporter only registers its
+ * memory. */
 static void set_bring(struct probe *self, struct set *set)
 {
     static struct sl_item_spot spots[PARTS_MAX];
@@ -267,7 +267,6 @@ static uint32_t unhex(const char *text, unsigned char *out, uint32_t max)
     return length;
 }
 
-/* Lends the next layer. */
 static void layer_lend(struct probe *self, const struct set *set)
 {
     static struct sl_item_arrived pieces[PARTS_MAX];

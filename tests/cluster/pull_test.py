@@ -229,8 +229,7 @@ class Trouble(unittest.TestCase):
             wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 5, "its pools are gone")
 
     def stopped(self, seconds, times):
-        """The transporter is stopped beyond the op's deadline; when it continues, the blocks have another use. Returns the blocks of
-        each load."""
+        """Stops the transporter beyond the op's deadline; when it continues, the blocks have another use. Returns each load's blocks."""
         load = Load(self, self.b, self.SHAPE, 400, times, anew=True)
         rows = []
         for turn in range(times):

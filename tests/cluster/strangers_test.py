@@ -104,8 +104,7 @@ def scan(network, port, address):
 
 
 def udp_answers(network, port, address, ports):
-    """Those of these UDP ports that are not reported as unreachable. The host of the address reports most (icmp_ratelimit), and is asked
-    three times."""
+    """Those of these UDP ports that are not reported as unreachable. The host reports most (icmp_ratelimit), and is asked three times."""
     program = ("import errno, socket, sys\n"
                "for port in map(int, sys.argv[2].split(',')):\n"
                "    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"

@@ -1,6 +1,5 @@
-/* tests/cluster/transfer_test.c - the tcp fabric between two network namespaces: correct
- * transfers, and the failure of the peer or the network. Needs root, ip(8) and veth; else
- * skipped. */
+/* tests/cluster/transfer_test.c - the tcp fabric between two network namespaces: transfers,
+ * failures of the peer or the network. Needs root, ip(8) and veth; else skipped. */
 #include "tests/support/fabric_remote.h"
 #include "tests/support/netns.h"
 
@@ -211,8 +210,7 @@ START_TEST(a_half_open_connection_is_noticed)
     }
 END_TEST
 
-/* netem where the kernel has it; else a token bucket that is too small, which also delays and
- * drops. */
+/* netem where the kernel has it; else a small token bucket, which also delays and drops. */
 START_TEST(delay_and_loss_change_nothing_but_the_time)
     {
         join(60 * SL_NS_PER_S);

@@ -42,7 +42,6 @@ TOOLS = os.path.join(ROOT, "build", "container-tools")  # kept between runs
 WHEELS = os.path.join(HERE, "requirements.txt")
 COMPOSE_SCHEMA = os.path.join(HERE, "compose_schema.txt")  # only for its schema: its requirements are not installed
 VERSIONS = ("1.25", "1.31", "1.37")  # the oldest that Chart.yaml names, and later ones
-# Values of the plain manifests.
 PLAIN_VALUES = {"disk": {"sizeGiB": 256}, "metrics": {"port": 9400}, "podMonitor": {"enabled": True}}
 EVERYTHING = {
     "image": {"tag": "1.2.3", "digest": "sha256:" + "0" * 64}, "networkPolicy": {"metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]}, "imagePullSecrets": [{"name": "registry"}], "instance": "second", "uid": 2000, "ranks": 8,

@@ -1,5 +1,4 @@
-"""Makes the containers of a pod's manifest as a kubelet would, with namespaces and chroot: for machines that can neither pull images nor
-run a kubelet."""
+"""Makes the containers of a pod's manifest as a kubelet would, with namespaces and chroot: without a kubelet and without pulling images."""
 
 import os
 import signal

@@ -64,8 +64,7 @@ def engines_directory(root):
 
 
 def prepare(recipe, base):
-    """Gives the recipe's environment; steps that an earlier run completed are not repeated. Raises Skipped with the reason when it cannot
-    be made."""
+    """The recipe's environment; steps that an earlier run completed are not repeated. Raises Skipped if it cannot be made."""
     below = prepare(recipe.base, base) if recipe.base else None
     directory = os.path.join(base, recipe.name)
     os.makedirs(base, exist_ok=True)

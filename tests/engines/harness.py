@@ -147,8 +147,7 @@ class Run:
         return self.package_beside("mooncake-wheel", MOONCAKE), os.path.join(cuda, "nvidia", "cuda_runtime", "lib")
 
     def package_beside(self, name, package):
-        """A package of PyPI without its requirements, kept beside the environments, for PYTHONPATH. Raises Skipped if it cannot be
-        downloaded."""
+        """A package of PyPI without its requirements, for PYTHONPATH, kept next to the environments. Raises Skipped if it is unavailable."""
         target = os.path.join(os.path.dirname(self.environment.directory), name)
         if not os.path.isdir(target):
             self.pip_target(target + ".new", package)

@@ -10,8 +10,7 @@ PAUSE_S = 0.5
 
 
 def while_it_works(node, actor, worker, seconds=180):
-    """Kills the actor again and again until the worker answers. Returns the number of kills and the answer; then the node
-    serves again."""
+    """Kills the actor again and again until the worker answers. Returns the number of kills and the answer; then the node serves again."""
     kills = 0
     while not worker.has_answer(PAUSE_S):
         for name, pid in node.actors().items():

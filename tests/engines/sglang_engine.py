@@ -177,8 +177,7 @@ class Sglang(Things):
         return outcome
 
     def killed(self, actor):
-        """SIGKILL for an actor, again and again, while HiCache and the linker store and read: bytes are never wrong, and then all is
-        served."""
+        """SIGKILL for an actor, repeatedly, while HiCache and the linker store and read: no byte is ever wrong, and then all is served."""
         node, workers = self.node(), (self.worker(), self.linker())
         first = 100 + 10 * kills.ACTORS.index(actor)
         for worker in workers:

@@ -187,8 +187,7 @@ class Native(Things):
         return outcome
 
     def linker_sessions(self):
-        """SGLang names the session that it offloads for, and a framework announces pauses. Both decide whose pages are in memory again
-        before their turn."""
+        """SGLang names the session that it offloads for, and a framework announces pauses: these sessions' pages are in memory in time."""
         node = Node(self.run, memory_bytes=TURNS_BYTES, disk_bytes=1 << 30)
         worker = self.worker_start(node, **LINKER)
         outcomes = []

@@ -32,8 +32,7 @@ def prompts_of(*names):
 
 
 class ApartNode(NativeNode):
-    """The node as an engine of another container sees it. `image` has the files of that container's image. The programs are those that were
-    built here."""
+    """The node as an engine of another container sees it. `image` has that container's files; the programs are those of this build."""
 
     connector = "tier"
 

@@ -22,8 +22,7 @@ class Hints:
         return Engine(self.run, self.native.model("llama"), node, more={"block_size": BLOCK_TOKENS})
 
     def conversation(self):
-        """[turn][session]: prompt and answer of an engine without a connector. The answer of a turn is part of the next
-        prompt."""
+        """[turn][session]: prompt and answer of an engine without a connector. The answer of a turn is part of the next prompt."""
         engine, turns = self.engine(), []
         prompts = prompts_make("sessions", self.sessions, FIRST)
         for turn in range(TURNS):

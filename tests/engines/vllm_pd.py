@@ -89,8 +89,7 @@ class Pair:
 
 
 class Served:
-    """Runs `vllm serve` twice, and the proxy of the package in front. The command itself needs a package named vllm, which the CPU package
-    is not."""
+    """Runs `vllm serve` twice, and the package's proxy in front. The command needs a package named vllm, which the CPU package is not."""
 
     def __init__(self, run, model, node, direct):
         self.run, self.model = run, model

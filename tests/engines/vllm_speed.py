@@ -1,5 +1,4 @@
-"""The speed of vLLM's answers without a connector, on Mooncake's wheel, on Sluice's, and with Sluice's own connector: the same engine, the
-same prompts."""
+"""The speed of vLLM without a connector, on Mooncake's wheel, on Sluice's, and with Sluice's own connector, on the same prompts."""
 
 import os
 import statistics

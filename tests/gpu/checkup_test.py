@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""The check-up itself, with made-up steps: a step that hangs, fails, is missing or falls short is reported as such, and costs no other
-step."""
+"""The check-up itself, with made-up steps: a step that hangs, fails, is missing or falls short is reported, and costs no other step."""
 import contextlib
 import io
 import json

@@ -115,8 +115,7 @@ static void foreign_event(struct sl_engine *engine, struct sl_op_request request
     sl_op_release(&op);
 }
 
-/* Returns false if not all blocks are done: shortly after a start the swapper has not yet sent
- * HELLO. */
+/* Returns false if blocks are missing: just after a start the swapper has not sent HELLO yet. */
 static bool op_end(struct sl_op *op, const char *what)
 {
     struct sl_op_result result;

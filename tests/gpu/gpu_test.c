@@ -182,8 +182,8 @@ static void piece_copy(const struct bed *bed, const struct sl_move *move, uint32
     }
 }
 
-/* Digests of the blocks are those of the values, by the kernel and by the CPU; of all layers,
- * and of the last ones. */
+/* Digests of blocks equal those of values, by the kernel and the CPU; of all layers, of the last
+ * ones. */
 static void blocks_digest(struct bed *bed, size_t shape)
 {
     enum sl_beside beside = bed->cuda->beside;
@@ -281,8 +281,7 @@ static unsigned char *segment_make(void)
     return bytes;
 }
 
-/* Where byte `at` of a block's value is in the segment: all of K's block, then every other run
- * of V's. */
+/* Where byte `at` of a block's value is in the segment: K's block, then every other run of V's. */
 static uint64_t segment_place(uint64_t block, uint64_t at)
 {
     uint64_t piece = TENSOR_BYTES / TENSOR_BLOCKS, in_v = at - piece;

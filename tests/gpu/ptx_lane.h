@@ -36,8 +36,8 @@ extern const unsigned ptx_kernel_count;
         }                          \
     } while (0)
 
-/* shfl.sync.bfly: the value of the lane whose number differs by `lanes`. All lanes of the mask
- * meet here. */
+/* shfl.sync.bfly: the value of the lane whose number differs by `lanes`; all lanes of the mask
+ * meet. */
 static inline uint32_t lanes_swap(struct lane *t, uint32_t value, uint32_t lanes, uint32_t clamp,
                                   uint32_t mask)
 {

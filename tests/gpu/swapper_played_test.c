@@ -295,8 +295,7 @@ static uint64_t counted(const char *name)
     return sl_metric_get(bed.env.metrics, sl_metric_define(bed.env.metrics, name));
 }
 
-/* _i: number of values that were changed. Every part is digested on the device, by a kernel that
- * returns only hashes. */
+/* _i: number of changed values. Every part is digested by a kernel, which returns only hashes. */
 START_TEST(loads_are_checked_on_the_gpu)
     {
         (void)stepped_run(&bed, 100);
@@ -608,8 +607,7 @@ START_TEST(pinning_that_fails_leaves_copies_working)
     }
 END_TEST
 
-/* The node was created again: the loop alternates between two slices, one of the old, one of the
- * new. */
+/* The node was created again: the loop alternates between slices of the old and of the new. */
 START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
     {
         int fewest = 2, steps_down = 0;

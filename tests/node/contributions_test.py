@@ -1,5 +1,4 @@
-"""Processes that contribute memory to the node: values charged to them are lost when they die, and the contribution is made
-again on a new node."""
+"""Processes that contribute memory to the node: their values are lost when they die, and they contribute again to a new node."""
 
 import contextlib
 import json

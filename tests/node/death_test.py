@@ -1,5 +1,4 @@
-"""The resources of a killed or stopped client are released: pins, reservations, its shm files; also when the registrar dies
-with it."""
+"""The resources of a killed or stopped client are released: pins, reservations, its shm files; also when the registrar dies with it."""
 
 import json
 import os

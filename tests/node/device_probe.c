@@ -200,8 +200,7 @@ static void draft(struct sl_client *client)
     drop(client, "draft");
 }
 
-/* A write that fails may have changed bytes: the committed digest is that of the bytes that are
- * stored. */
+/* A write that fails may have changed bytes: the committed digest is that of the stored bytes. */
 static void draft_fails(struct sl_client *client)
 {
     const struct sl_object_key key = key_of("draft");
@@ -794,7 +793,7 @@ static void late(struct sl_client *client)
     (void)getchar();
 }
 
-/* Memory that a GPU may still read from also stays: prints "held" when the value was removed
+/* Memory that a GPU may still read also stays: prints "held" when the value was removed
  * meanwhile. */
 static void late_get(struct sl_client *client)
 {
@@ -848,8 +847,7 @@ static void closed_while_it_hangs(struct sl_client *client)
     _exit(0); /* pinned memory stays pinned until the process ends */
 }
 
-/* Arenas are pinned for all GPUs: while copies of one are stuck nothing is unpinned, in any
- * context. */
+/* Arenas are pinned for all GPUs: while copies of one are stuck, no context unpins any. */
 static void ends_while_it_hangs(struct sl_client *client)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
@@ -926,8 +924,7 @@ static void *waiting_put(void *at)
     return NULL;
 }
 
-/* While one thread waits for an event, other threads' copies proceed: the event's work may wait
- * for them. */
+/* While one thread waits for an event, others' copies proceed: the event's work may need them. */
 static void event_others(struct sl_client *client)
 {
     const struct sl_piece from = {device + 8 * SL_MIB, FORWARD, 0};

@@ -1,6 +1,5 @@
 /* tests/node/directory_redis_test.c - the cluster directory and its feed with a real
- * redis-server: one node finds what another one publishes; the server dies, is stopped, and
- * returns. */
+ * redis-server: one node finds another's keys; the server dies, is stopped, and returns. */
 #include "actors/transporter/publish/feed.h"
 #include "tests/support/redis_server.h"
 #include "tests/unit/index_support.h"

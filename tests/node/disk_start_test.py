@@ -1,5 +1,4 @@
-"""The directory of a disk tier: a directory that an operator made is used, an unusable one makes the start fail, and a tier that dies is
-reported."""
+"""The directory of a disk tier: an operator's own directory is used, an unusable one makes the start fail, and a dead tier is reported."""
 
 import contextlib
 import fcntl

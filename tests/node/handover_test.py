@@ -1,5 +1,4 @@
-"""Hand-overs from a prefill to a decode engine on one node, through storage and direct, undisturbed and with processes
-killed."""
+"""Hand-overs from a prefill to a decode engine on one node, through storage and direct, undisturbed and with processes killed."""
 
 import json
 import os

@@ -37,7 +37,7 @@
 
 static struct sl_error why;
 static const char *settings[4];
-/* K and V of a layer are two of the pool's layers; the second pool takes part in every other
+/* A layer's K and V are two of the pool's layers; the second pool takes part in every other
  * layer. */
 static const uint32_t layer_ends[LAYERS][2] = {{2, 0}, {4, 1}, {6, 1}, {8, 2}};
 

@@ -281,8 +281,7 @@ class Engines(unittest.TestCase):
         for model in ("small", "large", None):
             rows = [row for row in drivers if model in (row[4], None)]
             own = {name: sum(noted[row[0]][name] for row in rows) for name in metrics_engine.FIELDS}
-            # Of the killed process: one run a thread. Of the killed coordinator: results that it had counted and not yet reported are done
-            # again.
+            # Of the killed process: one run a thread. Of the killed coordinator: results counted but not reported are done again.
             dead = sum(row[3] for row in rows if row[1] is victim) * run
             again = sum(row[3] for row in rows) * run
             labels = [{"model": identity} for identity in sorted({row[2] for row in rows})]

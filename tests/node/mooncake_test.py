@@ -202,8 +202,7 @@ class Place:
         return count
 
     def orphans_end(self):
-        """Ends actors whose supervisor was killed by the test. A start of a killed master may still run, and make others while they are
-        looked for."""
+        """Ends actors whose supervisor was killed by the test. A killed master's start may still run and make others meanwhile."""
         wait_until(lambda: self.orphans_killed() == 0, 20, "all that ran here has ended")
 
     def supervisor(self):

@@ -55,15 +55,13 @@ def wait_until(condition, seconds, what):
         value = condition()
         if value:
             return value
-        # Most conditions start a process, which costs a sanitizer's five times as much: the longer it takes, the less often they are
-        # polled.
+        # Most conditions start a process, five times as expensive with a sanitizer: the longer it takes, the less often they are polled.
         time.sleep(min(ASK_PAUSE_S * (1 + 2 * (time.monotonic() - begin)), 0.5))
     raise AssertionError(f"not within {seconds} s: {what() if callable(what) else what}")
 
 
 class Slept:
-    """How long this thread slept in a `with`, as .seconds: without the time that it ran or waited for a core. So even a busy machine shows
-    whether a call waited."""
+    """How long this thread slept in a `with`, as .seconds, without running or waiting for a core: so even a busy machine shows waits."""
 
     @staticmethod
     def _now():
@@ -243,8 +241,7 @@ class Node:
 
     def stoppable(self, *names):
         """Pids to stop in this order, and to continue in reverse, so that actors are paused and still exist afterwards. The supervisor
-        replaces an actor that is stopped for a second, and its watcher must not notice it either: its last report is still fresh when they
-        continue."""
+        replaces an actor that is stopped for a second; its watcher must not notice it either: its last report must still be fresh."""
         watcher = wait_until(self.watcher_pid, 20, "a watcher runs")
         return [self.supervisor_pid(), watcher, *(self.live_pid(name) for name in names)]
 

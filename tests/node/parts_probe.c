@@ -697,8 +697,7 @@ static void team(enum memory memory, uint32_t writing, uint32_t reading)
     ranks_end(readers, reading);
 }
 
-/* A dead rank costs its blocks; a load reports that immediately, and a new rank in its place
- * works. */
+/* A dead rank costs its blocks; a load reports that immediately, and a new rank can replace it. */
 static void death(void)
 {
     struct shape shape = team_shape(3, 2, BY_TOKEN, PLAIN);
@@ -746,8 +745,7 @@ static void death(void)
     ranks_end(ranks, 1);
 }
 
-/* After the end of a registration, loads immediately write to the memory that was registered
- * next. */
+/* After a registration ends, loads immediately write to the memory that was registered next. */
 static void again(void)
 {
     struct shape shape = team_shape(4, 2, BY_TOKEN, PLAIN);
@@ -771,8 +769,8 @@ static void again(void)
     ranks_end(ranks, 2);
 }
 
-/* Damages the first piece of every part of the request's blocks in the arena. Returns the number
- * of parts found. */
+/* Damages the first piece of every part of the request's blocks in the arena. Returns their
+ * number. */
 static uint32_t arena_spoil(uint32_t seed)
 {
     char path[4300];
@@ -800,8 +798,7 @@ static uint32_t arena_spoil(uint32_t seed)
     return found;
 }
 
-/* Damage in memory is found by loads that read everything again; it is a miss then, and the
- * block is stored again. */
+/* Loads that read everything again find damage in memory: it is a miss, and is stored again. */
 static void damage(void)
 {
     struct sl_client *client = client_open();

@@ -708,8 +708,7 @@ static void draft_hold(struct sl_client *client)
     sl_draft_drop(&draft);
 }
 
-/* The registrar is killed and restarts between a draft's begin and its commit, then the whole
- * node is restarted. */
+/* The registrar is killed between a draft's begin and its commit, then the whole node restarts. */
 static void draft_restarts(struct sl_client *client)
 {
     const struct sl_piece first = PIECE(source, MIB, 0);

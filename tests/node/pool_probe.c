@@ -145,8 +145,7 @@ static void fill(uint64_t seed, uint64_t count)
     answer(SL_OK);
 }
 
-/* Loaded blocks have the pattern; the bytes after their pieces, and the blocks after them, are
- * unchanged. */
+/* Loaded blocks have the pattern; bytes after their pieces and blocks after them are unchanged. */
 static void check(uint64_t seed, uint64_t count)
 {
     uint64_t wrong = 0;

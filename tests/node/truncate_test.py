@@ -1,5 +1,4 @@
-"""Shm files that another process of this user truncates: no process dies of it or reads wrong bytes, and the node works again within
-seconds."""
+"""Shm files that another process of this user truncates: no process dies or reads wrong bytes, and the node soon works again."""
 
 import json
 import os

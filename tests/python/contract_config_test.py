@@ -101,8 +101,7 @@ class Surface(unittest.TestCase):
                 self.assertIn(word, str(caught.exception))
 
     def test_the_keyword_that_is_refused_beside_good_ones_is_named(self):
-        """trap 7: SGLang drops the keyword that it finds in the text, so the text names the new one also if all others are
-        right."""
+        """trap 7: SGLang drops the keyword that it finds in the text, so the text names the new one also if all others are right."""
         store = MooncakeDistributedStore()
         with self.assertRaises(TypeError) as caught:
             store.setup("localhost", "P2PHANDSHAKE", 0, 16 * MIB, "tcp", "", "127.0.0.1:1", None, enable_ssd_offload=False,
@@ -136,9 +135,8 @@ class Fields(unittest.TestCase):
     numbers = ("replica_num", "nof_replica_num", "dfs_replica_num")
 
     def test_defaults(self):
-        """1.4 replica_num, nof_replica_num, dfs_replica_num, soft_pin_action, soft_pin_ttl_ms, with_hard_pin,
-        preferred_segments, preferred_nof_segments, preferred_segment, prefer_alloc_in_same_node, data_type, group_ids:
-        defaults."""
+        """1.4 replica_num, nof_replica_num, dfs_replica_num, soft_pin_action, soft_pin_ttl_ms, with_hard_pin, preferred_segments,
+        preferred_nof_segments, preferred_segment, prefer_alloc_in_same_node, data_type, group_ids: defaults."""
         one = ReplicateConfig()
         self.assertEqual([getattr(one, name) for name in self.numbers], [1, 0, 0])
         self.assertEqual(one.soft_pin_action, SoftPinAction.PRESERVE)
@@ -152,9 +150,8 @@ class Fields(unittest.TestCase):
         self.assertIsNone(one.group_ids)
 
     def test_what_is_set_is_read(self):
-        """1.4 replica_num, nof_replica_num, dfs_replica_num, soft_pin_action, soft_pin_ttl_ms, with_hard_pin,
-        preferred_segments, preferred_nof_segments, preferred_segment, prefer_alloc_in_same_node, data_type, group_ids:
-        assignment."""
+        """1.4 replica_num, nof_replica_num, dfs_replica_num, soft_pin_action, soft_pin_ttl_ms, with_hard_pin, preferred_segments,
+        preferred_nof_segments, preferred_segment, prefer_alloc_in_same_node, data_type, group_ids: assignment."""
         one = ReplicateConfig()
         for name, value in (("replica_num", 3), ("nof_replica_num", 2), ("dfs_replica_num", 1),
                             ("soft_pin_action", SoftPinAction.DISABLE), ("soft_pin_ttl_ms", 0),

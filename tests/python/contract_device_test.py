@@ -1,5 +1,4 @@
-"""Device memory at plain addresses: a store cannot tell it from host memory by them (trap 14). Without a GPU, on the driver that
-plays one."""
+"""Device memory at plain addresses, which look like those of host memory (trap 14). Without a GPU, on the driver that plays one."""
 
 import ctypes
 import os
@@ -26,8 +25,7 @@ class Gpu:
 
     @staticmethod
     def driver():
-        """The machine's driver, or the one that plays a GPU in ordinary memory; it has the same name, under which the store finds
-        it."""
+        """The machine's driver, or the one that plays a GPU in ordinary memory; it has the same name, under which the store finds it."""
         try:
             return ctypes.CDLL("libcuda.so.1")
         except OSError:
@@ -89,8 +87,7 @@ class Device(OnPool):
         self.assertEqual(self.store.register_buffer(self.at, self.length), 0)
 
     def test_the_multi_buffer_pair(self):
-        """1.10 device memory, trap 14: blocks are scattered over the device when stored and when loaded, host memory may lie
-        between."""
+        """1.10 device memory, trap 14: blocks are scattered over the device when stored and when loaded, host memory may lie between."""
         host = self.memory(64 * KIB)
         keys = self.keys(20)
         places, values = [], []

@@ -74,8 +74,7 @@ class Kinds(OnPool):
             self.assert_plain(store.batch_is_exist(keys), [0] * len(keys))
 
     def test_batches_of_all_kinds(self):
-        """1.6 batch_put_from, 1.7 batch_get_into, 1.9 batch_is_exist, batch_remove: mixed with each other, the same key twice, and with
-        missing keys."""
+        """1.6 batch_put_from, 1.7 batch_get_into, 1.9 batch_is_exist, batch_remove: mixed, the same key twice, and with missing keys."""
         keys = [key for _, key in self.each()]
         memory = self.memory(len(keys) * KIB)
         at = [memory.address + i * KIB for i in range(len(keys))]

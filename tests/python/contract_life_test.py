@@ -343,8 +343,7 @@ class SetupOfDict(OnPool):
                 "master_server_addr": self.pool.address, **other}
 
     def test_required_alone(self):
-        """1.5 setup(dict): local_hostname and metadata_server; sizes default to 16 MiB, protocol to tcp,
-        rdma_devices to none."""
+        """1.5 setup(dict): local_hostname and metadata_server; sizes default to 16 MiB, protocol to tcp, rdma_devices to none."""
         one = self.fresh()
         self.assertEqual(one.setup(self.required()), 0)
         self.assertEqual(one.put(self.key(), bytes(MIB)), 0)

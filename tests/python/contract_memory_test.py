@@ -146,8 +146,7 @@ class Registration(OnPool):
 
 class Allocator(OnPool):
     def test_alloc_and_free(self):
-        """1.15 MooncakeHostMemAllocator.alloc, MooncakeHostMemAllocator.free: an address of zeroed shared memory; free 0, and
-        -1 for others."""
+        """1.15 MooncakeHostMemAllocator.alloc, MooncakeHostMemAllocator.free: zeroed shared memory; free 0, and -1 for other addresses."""
         allocator = MooncakeHostMemAllocator()
         address = allocator.alloc(3 * MIB)
         self.assertIs(type(address), int)
@@ -281,8 +280,7 @@ class Tier(OnPool):
         return [key for key in keys if told.get(key) and not any(one.is_memory_replica() for one in told[key])]
 
     def test_values_on_disk_alone(self):
-        """trap 20, 1.11 ReplicaDescriptor, DiskDescriptor: a value from disk is an ordinary success; vLLM's tier log sees
-        is_local_disk_replica."""
+        """trap 20, 1.11 ReplicaDescriptor, DiskDescriptor: a value from disk is a success; vLLM's tier log sees is_local_disk_replica."""
         keys = self.keys(48)
         values = {key: value_of(key, MIB) for key in keys}
         for key in keys:

@@ -178,8 +178,7 @@ class Threads(OnPool):
         self.run_all([lambda n=number: work(n) for number in range(6)])
 
     def test_calls_release_the_gil(self):
-        """1.16 GIL, trap 17: while a call moves bytes another thread runs: with a switch interval of an hour it could not
-        otherwise."""
+        """1.16 GIL, trap 17: while a call moves bytes another thread runs: with a switch interval of an hour it could not otherwise."""
         key, value = self.stored(length=8 * MIB)
         memory = self.memory(8 * MIB)
         memory.write(value)
@@ -341,8 +340,7 @@ class Processes(OnPool):
                 one.__exit__()
 
     def test_a_reader_that_is_killed(self):
-        """3.7 killed reader: a peer killed in the middle of a get harms no other process; a key that it leased can be removed
-        after one TTL."""
+        """3.7 killed reader: a peer killed in the middle of a get harms no other; its leased key can be removed after one TTL."""
         key = self.key()
         value = value_of(key, 32 * MIB)
         memory = Memory(32 * MIB, self.store)

@@ -38,8 +38,7 @@ class Looking(OnPool):
         self.assertEqual(self.store.get_size(self.key("no")), NOT_FOUND)
 
     def test_look_ups_lease(self):
-        """1.9 is_exist, batch_is_exist, get_size, 1.11 lease, trap 10: each look-up that finds the key leases it: remove is -706,
-        and 0 after one TTL."""
+        """1.9 is_exist, batch_is_exist, get_size, 1.11 lease, trap 10: each look-up leases: remove is -706, and 0 after one TTL."""
         memory = self.memory(4096)
         store = self.store
         looks = {

@@ -115,8 +115,7 @@ class Writing(OnPool):
         return self.store.batch_put_session_start(keys, sizes, *(how or [ReplicateConfig()]))
 
     def test_layer_by_layer(self):
-        """1.8 batch_put_session_start, batch_put_from_multi_buffer_ranges, batch_put_session_end: only readable after the end,
-        with every byte."""
+        """1.8 batch_put_session_start, batch_put_from_multi_buffer_ranges, batch_put_session_end: readable after the end, every byte."""
         layers, size = 6, 1000
         keys = self.keys(4)
         values = [value_of(key, layers * size) for key in keys]

@@ -44,9 +44,8 @@ class Common(OnPool):
         return calls
 
     def test_all_store_the_same_bytes(self):
-        """1.6 put, put_parts, put_batch, put_from, put_from_with_metadata, batch_put_from,
-        batch_put_from_multi_buffers, upsert, upsert_from, upsert_parts, upsert_batch, batch_upsert_from: 0 and every
-        byte."""
+        """1.6 put, put_parts, put_batch, put_from, put_from_with_metadata, batch_put_from, batch_put_from_multi_buffers, upsert,
+        upsert_from, upsert_parts, upsert_batch, batch_upsert_from: 0 and every byte."""
         value = value_of("same", 300_001)
         for name, write in self.writers(value).items():
             with self.subTest(name):
@@ -55,9 +54,8 @@ class Common(OnPool):
                 self.assertEqual(self.store.get_size(self.key(name)), len(value))
 
     def test_a_config_goes_with_each(self):
-        """1.6 put, put_parts, put_batch, put_from, put_from_with_metadata, batch_put_from,
-        batch_put_from_multi_buffers, upsert, upsert_from, upsert_parts, upsert_batch, batch_upsert_from: take a
-        ReplicateConfig."""
+        """1.6 put, put_parts, put_batch, put_from, put_from_with_metadata, batch_put_from, batch_put_from_multi_buffers, upsert,
+        upsert_from, upsert_parts, upsert_batch, batch_upsert_from: take a ReplicateConfig."""
         for name, write in self.writers(b"value").items():
             with self.subTest(name):
                 self.assertEqual(write(self.key(name), ReplicateConfig()), 0)

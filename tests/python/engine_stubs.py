@@ -1,5 +1,4 @@
-"""The parts of torch, LMCache and vLLM that Sluice's back ends for them import, for machines without these. tests/engines uses the
-real ones."""
+"""The parts of torch, LMCache and vLLM that Sluice's back ends import, for machines without these. tests/engines uses the real ones."""
 
 import ctypes
 import enum

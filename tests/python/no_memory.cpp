@@ -1,5 +1,4 @@
-/* tests/python/no_memory.cpp - preloaded: makes the n-th next allocation of a C++ object in this
- * thread fail. */
+/* tests/python/no_memory.cpp - preloaded: fails this thread's n-th next C++ allocation. */
 #include <cstdlib>
 #include <new>
 

@@ -107,8 +107,7 @@ class Child:
         return answer
 
     def ready(self, op, layers, timeout):
-        """Reports layers of an op whose STORE may still be under way: for a second, a rank that is early gets the answer that there is no
-        such op."""
+        """Reports layers of an op whose STORE may still be under way: for a second, an early rank is answered that there is no such op."""
         answers = []
 
         def noted():

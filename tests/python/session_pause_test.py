@@ -85,8 +85,7 @@ class SessionPause(unittest.TestCase):
         self.assertEqual(self.turn(3), {"memory": LENGTH, "disk": 0})
 
     def test_blocks_that_left_in_the_pause_come_again_before_it_ends(self):
-        """Nothing is worth more, so they are kept from the beginning. But blocks that others store at the same time are not on disk yet, so
-        these are evicted."""
+        """Nothing is worth more, so they are kept from the beginning. But other new blocks are not on disk yet, so these are evicted."""
         self.engine.store(hashes=self.keys(0), blocks=range(LENGTH), hints={"session_id": "agent 0", "pause": TOLD * PATIENCE}).wait()
         self.node.ctl("flush")
         self.engine.store(hashes=[os.urandom(16) for _ in range(OTHERS)], blocks=[COUNT + i % COUNT for i in range(OTHERS)]).wait(60)

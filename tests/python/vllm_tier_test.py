@@ -1,5 +1,4 @@
-"""The secondary tier for vLLM on a real node, with stubs instead of vLLM: no call waits, and failures become misses. tests/engines runs
-vLLM's own manager."""
+"""The secondary tier for vLLM on a real node, with stubs for vLLM: no call waits, failures are misses. tests/engines has the real one."""
 
 import array
 import ctypes

@@ -1,12 +1,11 @@
-/* tests/bench/policy/clairvoyant.c - Belady: the best result possible, with knowledge of all
- * later requests. */
+/* tests/bench/policy/clairvoyant.c - Belady: the best result, with knowledge of all requests. */
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A heap of references, with the one that is used again last on top; of two equal ones, the
- * later in its chain. */
+/* A heap of references: the one used again last is on top; of two equal ones, the later in its
+ * chain. */
 struct far {
     uint64_t next; /* the request that uses it again */
     uint32_t depth, id;

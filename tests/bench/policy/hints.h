@@ -40,8 +40,7 @@ struct replay_pause_options {
                    * way */
     uint64_t seed;
 };
-/* By request, ms until its session continues, 1 and more; 0: it does not. NULL: no memory. To be
- * freed. */
+/* By request, ms until its session continues, from 1; 0: never. NULL: no memory. To be freed. */
 uint64_t *replay_pauses(const struct replay_trace *trace);
 /* ms that the request announces; 0: none. */
 uint64_t replay_pause(const struct replay_pause_options *options, const uint64_t *pauses,

@@ -1,5 +1,4 @@
-/* tests/bench/policy/main.c - policy_model: hits of each eviction policy, computed without a
- * node. */
+/* tests/bench/policy/main.c - policy_model: hits of eviction policies, computed without a node. */
 #include "tests/bench/policy/policy.h"
 
 #include <errno.h>

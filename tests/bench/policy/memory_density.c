@@ -1,5 +1,4 @@
-/* tests/bench/policy/memory_density.c - evicts the block that earns least, by the code of a
- * node. */
+/* tests/bench/policy/memory_density.c - evicts what earns least, by the code of a node. */
 #include "runtime/policy/density/density.h"
 #include "tests/bench/policy/internal.h"
 

@@ -1,5 +1,4 @@
-/* tests/bench/policy/policy.h - generated traffic of several shapes, and a picture of policies'
- * hits. */
+/* tests/bench/policy/policy.h - generated traffic, and a picture of policies' hits. */
 #ifndef SL_TESTS_BENCH_POLICY_POLICY_H
 #define SL_TESTS_BENCH_POLICY_POLICY_H
 
@@ -7,8 +6,7 @@
 
 #define MODEL_BLOCK_TOKENS 512u
 
-/* Shapes of traffic that were not used to develop a policy: `conversation` is the project's own
- * workload. */
+/* Shapes of traffic that no policy was made for; `conversation` is the project's own workload. */
 #define MODEL_SHAPES "conversation, scan, burst, agents, loop, shift, drift, rag, tenants, phases"
 /* Errors: SL_ERR_INVALID (no such shape), SL_ERR_NO_MEMORY. */
 sl_err model_generate(const char *shape, uint64_t seed, uint64_t reference_count,

@@ -5,11 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How far into the future a chance of reuse counts: twice as many references as the disk has
- * blocks. */
+/* A chance of reuse counts for twice as many references as the disk has blocks. */
 #define HORIZON_DISKS 2u
-/* At most 1/AHEAD_SHARE of memory holds prefetched blocks that were not requested yet, as at a
- * node. */
+/* At most 1/AHEAD_SHARE of memory holds prefetched, not yet requested blocks, as at a node. */
 #define AHEAD_SHARE 2u
 /* Makes draws for different purposes independent. */
 #define KEEP_SEED UINT64_C(1000003)
@@ -35,8 +33,7 @@ static bool is_stored(const struct run *run, uint32_t id)
     return run->memory.here[id] == 0 && !model_disk_has(run->disk, id);
 }
 
-/* Bytes of memory for blocks that engines want kept, and for prefetched ones with the blocks
- * before them. */
+/* Bytes of memory for blocks that engines want kept, and for prefetched chains. */
 static uint64_t kept_bytes_max(const struct run *run)
 {
     uint64_t all = run->options->capacity_bytes;

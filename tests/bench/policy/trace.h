@@ -26,8 +26,7 @@ struct replay_trace {
 /* Adds one line. Errors, with the wrong field: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err replay_trace_line(struct replay_trace *trace, const char *line, uint64_t length_bytes,
                          uint32_t block_tokens, struct sl_error *why);
-/* Reads a file ("-": standard input), at most `limit` requests. The text of an error names the
- * line. */
+/* Reads a file ("-": standard input), at most `limit` requests. An error names the line. */
 sl_err replay_trace_read(const char *path, uint64_t limit, uint32_t block_tokens,
                          struct replay_trace *out, struct sl_error *why);
 void replay_trace_free(struct replay_trace *trace);

@@ -133,8 +133,7 @@ void workload_destroy(struct workload **workload)
     *workload = NULL;
 }
 
-/* Replaces an ended conversation by a new one: its system prompt's whole blocks are shared with
- * others. */
+/* Replaces an ended conversation by a new one: its system prompt's whole blocks are shared. */
 static bool session_begin(struct workload *workload, struct session *session)
 {
     uint32_t a = below(workload, workload->options.system_prompts);

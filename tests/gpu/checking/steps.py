@@ -58,8 +58,7 @@ class Sizes:
         self.benches = BENCHES_PLAYED if played else BENCHES
         self.shapes = "1" if played else "7"  # of gpu_test's, under the sanitizers: all but the largest pieces
         self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
-        # PIECE,LAYERS,BLOCKS of engines. A node has four times the bytes of the largest in shared memory; the engine itself has the same
-        # number again.
+        # PIECE,LAYERS,BLOCKS of engines. A node has four times the bytes of the largest in shared memory; so has the engine itself.
         self.kill = ("16384,4,64",) if played else ("65536,8,128",)
         self.node = ("16384,8,64",) if played else ("65536,64,512", "28672,32,512", "4096,32,512")
         self.layers = self.node[:1]

@@ -66,8 +66,7 @@ def content(name, length_bytes):
 
 
 class Worker:
-    """A process that runs a function of the calling test's file: call(NAME, ...) returns its method's answer. Use as a context
-    manager."""
+    """A process that runs a function of the calling test's file: call(NAME, ...) returns its method's answer. Use as a context manager."""
 
     def __init__(self, make, *arguments):
         command = [sys.executable, os.path.realpath(sys.argv[0]), "--worker", make.__name__, json.dumps(arguments)]
@@ -106,8 +105,7 @@ class Worker:
 
 
 def be_worker(makers):
-    """In the worker's process: makes its object, and calls the methods named on standard input until that ends. True: this was a
-    worker."""
+    """In the worker's process: makes its object, and calls the methods named on standard input until that ends. True: this was a worker."""
     if sys.argv[1:2] != ["--worker"]:
         return False
     worker = makers[sys.argv[2]](*json.loads(sys.argv[3]))

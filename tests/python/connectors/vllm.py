@@ -186,8 +186,7 @@ class Rank:
             self.results.put((request, self.load_now(hashes, blocks)))
 
     def load_now(self, hashes, blocks):
-        """Returns blocks that failed, which the engine computes again. The first negative entry ends the request's other
-        sub-batches."""
+        """Returns blocks that failed, which the engine computes again. The first negative entry ends the request's other sub-batches."""
         failed = set()
         for part in self.sub_batches(hashes, blocks):
             if failed:

@@ -41,8 +41,7 @@ class RankProcess:
         return self.rank.lookup(hashes, BLOCK_TOKENS, token_count)
 
     def load(self, requests):
-        """[[request, hashes], ...], into blocks from the last one on: failed blocks of each, and number of those with wrong
-        bytes."""
+        """[[request, hashes], ...], into blocks from the last one on: failed blocks of each, and number of those with wrong bytes."""
         self.rank.cache.memory.clear()
         tasks, block = [], self.rank.cache.blocks
         for request, hashes in requests:

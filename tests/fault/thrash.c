@@ -301,8 +301,8 @@ static int driver_main(int argc, char **argv)
 
 /* ---- a worker ---- */
 
-/* thrash --role R --number N --index I --shared FILE, and the node's directories: called only by
- * the driver. */
+/* thrash --role R --number N --index I --shared FILE, and the node's directories; for the
+ * driver. */
 static int worker_main(int argc, char **argv)
 {
     static const char *const names[] = {"--role",     "--number",      "--index",  "--shared",

@@ -150,8 +150,7 @@ struct thrash_shared {
     struct thrash_object objects[THRASH_OBJECTS];
     struct thrash_object blocks[THRASH_CHATS * THRASH_CHAT_BLOCKS];
     _Atomic uint32_t contested_values[THRASH_CONTESTED]; /* the last one used */
-    /* When a client last began to write it, in ns since started_ns, << 8 | the client's number. 0:
-     * never. */
+    /* When a client last began a write, ns since started_ns, << 8 | its number. 0: never. */
     _Atomic uint64_t contested_moved[THRASH_CONTESTED];
     _Atomic uint64_t contested_clock;           /* the contested keys' share of `clock` */
     struct thrash_log logs[THRASH_CLIENTS_MAX]; /* sparse */
@@ -183,8 +182,7 @@ uint64_t thrash_sum(const struct thrash_shared *shared, enum thrash_counter coun
 const char *thrash_counter_name(enum thrash_counter counter);
 bool thrash_counter_must_be_zero(enum thrash_counter counter);
 
-/* The key of an object, a text of at most 32 bytes; the length and bytes of one version of its
- * value. */
+/* The key of an object, at most 32 bytes of text; length and bytes of one version of its value. */
 struct sl_object_key thrash_key(uint32_t object, char text[32]);
 uint64_t thrash_value_bytes(uint32_t object, uint64_t version);
 void thrash_value_fill(uint32_t object, uint64_t version, uint64_t *value, uint64_t length_bytes);

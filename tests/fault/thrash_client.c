@@ -275,8 +275,7 @@ static void read_pinned(struct client *client)
     }
 }
 
-/* Pins up to the limit and keeps the pins for a second: others must wait, go to disk, or reach a
- * limit. */
+/* Pins up to the limit for a second: others must wait, go to disk, or reach a limit. */
 static void pin_all(struct client *client)
 {
     struct thrash *thrash = client->thrash;

@@ -214,8 +214,7 @@ static void read_end(struct contest *self, uint32_t at, sl_err code, uint32_t va
     }
 }
 
-/* Closes the operations that the previous life left open, at any entry; its runs of reads ended
- * with it. */
+/* Closes operations that the previous life left open; its runs of reads ended with it. */
 static void log_inherit(struct thrash_log *log)
 {
     uint64_t count = atomic_load_explicit(&log->count, memory_order_relaxed);
@@ -267,8 +266,7 @@ static bool is_taken(const struct contest *self, uint32_t key)
     return false;
 }
 
-/* Chooses at most `count` keys, none of which was just found absent; prefers those that move.
- * False: none. */
+/* Chooses up to `count` keys not just found absent; prefers those that move. False: none. */
 static bool choose_readable(struct contest *self, uint32_t count)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();

@@ -1,5 +1,4 @@
-/* tests/fault/thrash_driver.h - the driver: a node, its workers, the faults, and the final
- * check. */
+/* tests/fault/thrash_driver.h - the driver: a node, its workers, the faults, the final check. */
 #ifndef SL_THRASH_DRIVER_H
 #define SL_THRASH_DRIVER_H
 
@@ -87,8 +86,8 @@ struct driver {
 extern const char *const thrash_victim_names[THRASH_VICTIM_COUNT];
 
 /* ---- thrash_node.c ---- */
-/* Runs deploy/sluice-node with a command and the run's settings. Returns its exit code; -1: it did
- * not run. */
+/* Runs deploy/sluice-node with a command and the settings. Returns its exit code; -1: it did not
+ * run. */
 int driver_node(const struct driver *driver, const char *command, bool with_settings);
 /* The same with these arguments instead of the settings, in a process group of its own, without
  * waiting. Returns its pid. */
@@ -100,8 +99,7 @@ bool driver_signal(int pidfd, int signal);
 /* One gauge or counter of an actor's page; 0 if it does not exist. */
 uint64_t driver_metric(const struct driver *driver, const char *actor, const char *metric);
 void driver_sample(struct driver *driver);
-/* The number of processes that carry the instance's name. note: report each as one that runs `after
- * the stop`. */
+/* Counts processes with the instance's name. note: reports each as running `after the stop`. */
 uint32_t driver_leftovers(const struct driver *driver, bool note);
 /* Counts the unexpected exits that the supervisor logged, and all lines logged as errors. */
 void driver_read_logs(struct driver *driver);

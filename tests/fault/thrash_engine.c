@@ -573,7 +573,7 @@ int thrash_engine_main(struct thrash *thrash)
             thrash_sleep_ns(RETRY_NS);
         }
     }
-    /* Engines store different chats, and load all of them. A new life continues after the last chat
+    /* Engines store different chats, and load all. A new life continues after the last one
      * stored. */
     uint32_t chats = 1;
     for (uint32_t i = 0; i < THRASH_CHATS; i++) {

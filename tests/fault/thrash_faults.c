@@ -181,8 +181,7 @@ static void actor_fault(struct driver *driver, uint32_t actor)
     }
 }
 
-/* The time from the kill of a client until the registrar has noticed it and released its
- * resources. */
+/* The time from a client's kill until the registrar has noticed and released its resources. */
 static void noticed_measure(struct driver *driver, uint64_t died_before, uint64_t since_ns)
 {
     while (sl_clock_monotonic_ns() - since_ns < NOTICED_NS_MAX && !driver_interrupted()) {

@@ -80,8 +80,7 @@ void driver_workers_start(struct driver *driver)
     }
 }
 
-/* Reaps one that has ended; true: it had. An unexpected bad exit that is not from a kill is a
- * crash. */
+/* Reaps one that has ended; true: it had. A bad exit that is not from our kill is a crash. */
 static bool worker_reap(struct driver *driver, uint32_t index)
 {
     int status = 0;
@@ -110,8 +109,7 @@ static bool stopped_by_us(const struct driver *driver, const struct thrash_worke
     return false;
 }
 
-/* Reports a call that is far beyond its deadline once, and kills its process so that the run
- * continues. */
+/* Reports a call far beyond its deadline, and kills its process so that the run continues. */
 static void hang_look(struct driver *driver, uint32_t index, uint64_t now_ns)
 {
     const struct thrash_shared *shared = driver->shared;

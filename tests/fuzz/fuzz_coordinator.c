@@ -1,6 +1,5 @@
 /* tests/fuzz/fuzz_coordinator.c - the coordinator with hostile engines, keyers, swappers,
- * transporters and registrars, over an index that changes during its work: every op ends, every pin
- * is released. */
+ * transporters and registrars, over an index that changes: every op ends, every pin is released. */
 #include "actors/coordinator/coordinator.h"
 #include "actors/coordinator/internal.h"
 #include "tests/fuzz/hostile_node.h"
@@ -106,8 +105,7 @@ static void answer_copy(struct hostile *hostile, const struct sl_msg *request, s
     }
 }
 
-/* The blocks that other nodes have: all, the first ones, or some that have arrived here
- * meanwhile. */
+/* The blocks of other nodes: all, the first ones, or some that have arrived here meanwhile. */
 static struct sl_u64s came_codes(struct hostile *hostile, uint64_t item_count)
 {
     static uint64_t codes[ITEMS_MAX];

@@ -183,8 +183,7 @@ static void see_pages(struct hostile_input *input)
     (void)run(&ctl_trace, argc, argv);
 }
 
-/* Words of the input, one a line; each in memory of its exact length, so that reading past it is
- * detected. */
+/* Words of the input, one a line; each in memory of its exact length, which shows reads past it. */
 static int words_of(struct hostile_input *input, char *argv[WORDS_MAX + 1])
 {
     int argc = 0;

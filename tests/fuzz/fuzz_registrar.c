@@ -356,8 +356,7 @@ static void move_engine(struct hostile *hostile, uint64_t how)
     hostile_give(hostile, hostile_senders[how >> 2 & 3], &msg);
 }
 
-/* One of three pools of two clients: taken, made, waited for, mapped, used by an engine,
- * released. */
+/* Three pools of two clients: taken, made, waited for, mapped, used by an engine, released. */
 static void move_pool(struct hostile *hostile, uint64_t how)
 {
     static const char *const pools[] = {"kv", "mamba", "conv"};

@@ -555,8 +555,7 @@ static void begin(struct hostile *hostile)
     world.truth = false;
 }
 
-/* A coordinator's pull of blocks that a peer may have, into the existing engine; or almost
- * valid. */
+/* A coordinator's pull of blocks of a peer, into the existing engine; or almost valid. */
 static void pull_give(struct hostile *hostile)
 {
     static struct sl_text texts[4];
@@ -610,8 +609,7 @@ static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint
     }
 }
 
-/* Coordinators of both sides of a hand-over within this node, or with a lending peer; or almost
- * valid. */
+/* Both sides of a hand-over within this node, or with a lending peer; or almost valid. */
 static void handover_give(struct hostile *hostile)
 {
     static struct sl_item_spot spots[4];

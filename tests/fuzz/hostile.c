@@ -699,8 +699,7 @@ bool hostile_answer_all(struct hostile *hostile)
     return count > 0;
 }
 
-/* Like fake_pass, with a bound on the ticks: an actor that always wants to be woken would use up a
- * processor. */
+/* Like fake_pass, with a bound on the ticks: an actor that always wakes would use up a core. */
 static void pass(struct hostile *hostile, uint64_t ns)
 {
     struct fake_env *fake = &hostile->fake;

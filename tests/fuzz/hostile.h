@@ -31,15 +31,13 @@ struct hostile_target {
     const uint32_t *requests;    /* that the actor serves; others are sent now and then */
     uint32_t request_count;
     bool restarts; /* the actor keeps its state elsewhere: it may be killed and restarted */
-    /* All may be NULL. prepare: called before the first start; world: operations of the target's
-     * own. */
+    /* All may be NULL. prepare: before the first start; world: the target's own operations. */
     void (*prepare)(struct hostile *hostile);
     void (*world)(struct hostile *hostile);
     /* Called after an answer from the table: does what the answering process would have done. */
     void (*answered)(struct hostile *hostile, const struct sl_msg *request, struct sl_msg *reply);
     void (*replied)(struct hostile *hostile, const char *to, const struct sl_msg *reply);
-    /* Called between operations, and at the end, when all processes have died and all time has
-     * passed. */
+    /* Called between operations, and at the end, after all deaths and timeouts. */
     void (*check)(struct hostile *hostile, bool end);
     void (*finish)(struct hostile *hostile); /* undoes prepare; the actor has ended */
 };
@@ -77,16 +75,15 @@ void hostile_run(const struct hostile_target *target, const uint8_t *bytes, size
 void hostile_remember(struct hostile *hostile, const char *field, uint64_t value);
 /* Sends the actor a message; sender and seq are filled in if they are empty. */
 void hostile_give(struct hostile *hostile, const char *sender, struct sl_msg *msg);
-/* Takes the frames that the actor has sent since the last call. It also runs after every
- * operation. */
+/* Takes the frames that the actor has sent since the last call. Runs after every operation. */
 void hostile_collect(struct hostile *hostile);
 /* Ends the actor and starts a successor on the state it left. */
 void hostile_restart(struct hostile *hostile);
 /* Answers all requests of the actor that well-behaved peers can answer; false: there were none. */
 bool hostile_answer_all(struct hostile *hostile);
 /* Makes an answer to a request from the input's next bytes (a valid one once the input is used up),
- * lends it to `send`, and frees it. Uses no other state of `hostile`, so targets without an actor
- * can call it. */
+ * lends it to `send`, and frees it. Uses no other state of `hostile`: for targets without an
+ * actor. */
 void hostile_reply(struct hostile *hostile, const struct sl_msg *request,
                    void (*send)(void *context, const struct sl_msg *reply), void *context);
 /* Makes a message of this type from the input's next bytes and lends it to send. */

@@ -20,12 +20,10 @@ struct hostile_node {
     bool scribbled; /* the index is damaged in a way that would end its writer */
     int device_fd;  /* an engine's memory */
 };
-/* Makes blocks b0 .. b3 of two ranks and one pool; the last part of the last block is only on
- * disk. */
+/* Makes blocks b0 .. b3 of two ranks and one pool; the last part of b3 is only on disk. */
 void hostile_node_make(struct hostile_node *node, const char *shm_dir);
 void hostile_node_end(struct hostile_node *node);
-/* Removes entries, moves them to disk and back, adds claims, and overwrites words of the index and
- * the arena. */
+/* Removes entries, moves them to disk and back, adds claims, overwrites index and arena words. */
 void hostile_node_change(struct hostile_node *node, struct hostile *hostile);
 /* A claim for `length` bytes, as granted to `writer`. Returns 0 if no space is left. */
 sl_ref hostile_node_claim(struct hostile_node *node, enum sl_record_kind kind, const char *key,

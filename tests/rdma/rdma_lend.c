@@ -443,8 +443,7 @@ static bool decode_has_begun(uint32_t pool)
 }
 
 /* Either side ends the hand-over while decode's NIC reads. Once its fence is answered, that side
- * reuses its memory: decode's memory then no longer changes, and prefill's new bytes are never
- * delivered. */
+ * reuses its memory: decode's no longer changes, and prefill's new bytes are never delivered. */
 START_TEST(nothing_is_read_after_an_end)
     {
         const uint32_t pool = 2;

@@ -1,6 +1,5 @@
 /* tests/rdma/rdma_places.c - transfers of blocks between contiguous memory and the layers of a
- * pool, in both directions. One fabric on each of the virtual machine's two devices, both in this
- * process. */
+ * pool, in both directions. One fabric on each of the virtual machine's devices. */
 #include "tests/rdma/rdma_places.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "tests/support/fabric_end.h"
@@ -98,8 +97,7 @@ static sl_err move(uint32_t key, uint64_t remote_offset, const struct sl_digest 
 
 static unsigned char linear[LAYERS * LAYER], image[MEMORY];
 
-/* gather fills `linear` from the places; image_make fills `image` with the memory that has `linear`
- * at them. */
+/* gather fills `linear` from the places; image_make fills `image` with `linear` at them. */
 static void gather(const unsigned char *bytes, const struct sl_fabric_place *places)
 {
     for (uint32_t i = 0; i < LAYERS; i++) {
@@ -172,8 +170,7 @@ START_TEST(layers_are_read_from_layers_while_their_ticket_lasts)
     }
 END_TEST
 
-/* More ranges than can be bound or registered at once are granted in slices, repeatedly; none
- * remains. */
+/* More ranges than can be bound or registered at once are granted in slices; none remains. */
 START_TEST(tickets_of_many_places_come_and_go)
     {
         enum { MANY = 160, SMALL = 64 };

@@ -1,5 +1,4 @@
-/* tests/sim/sim.c - the queue of events in order of simulated time, and the actors' environment on
- * top of it. */
+/* tests/sim/sim.c - the queue of events in simulated time, and the actors' environment on it. */
 #include "tests/sim/sim_internal.h"
 
 #include <dirent.h>

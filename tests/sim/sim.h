@@ -68,8 +68,7 @@ uint64_t sim_random_below(struct sim *sim, uint64_t bound);
 const char *sim_shm_dir(const struct sim *sim, uint32_t host);
 
 /* Starts an actor under its role's name ("swapper.1" with a rank), or under `name` if that is not
- * NULL. context is passed to test actors (sim_context). Returns its number, which survives
- * restarts. */
+ * NULL. context is for test actors (sim_context). Returns its number, which survives restarts. */
 uint32_t sim_start(struct sim *sim, const struct sl_actor *actor, uint32_t rank, const char *name,
                    void *context);
 void *sim_context(struct sl_env *env);

@@ -86,8 +86,7 @@ static void op_forget(struct contest *all, uint32_t number)
     all->ops[number].who = UINT16_MAX;
 }
 
-/* Known codes tell whether it took effect; after any other code it may do so until all is at
- * rest. */
+/* Known codes show whether it took effect; after others it may do so until all is at rest. */
 static void write_ended(struct contestant *self, const struct call *call, uint32_t at, sl_err code)
 {
     struct contest *all = self->all;

@@ -433,7 +433,7 @@ static void ticket_take(struct engine *self, const struct sl_msg *reply)
         request->ticket.bytes.at = request->ticket_bytes;
         request->word = HANDOVER_ANNOUNCED;
     } else if (reply != NULL && reply->code == SL_ERR_UNSUPPORTED) {
-        request->word = HANDOVER_ANNOUNCED; /* it then goes through storage */
+        request->word = HANDOVER_ANNOUNCED; /* then through storage */
     }
 }
 

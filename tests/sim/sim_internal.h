@@ -215,8 +215,7 @@ void sim_program_resume(struct sim_node *node);
 void sim_program_drop(struct sim_node *node);
 /* Suspends the calling program until that time, or until sim_env_wake_at wakes it. */
 void sim_program_wait(uint64_t until_ns);
-/* Starts another program under the number of one that has ended or was killed, on the host in
- * use. */
+/* Starts a program under the number of one that has ended or was killed, on the host in use. */
 void sim_program_again(struct sim *sim, uint32_t number, void (*run)(void *context), void *context);
 
 /* sim_process.c */
@@ -229,8 +228,7 @@ struct sim_thread {
 };
 /* The running thread; NULL: the running process has no threads. */
 struct sim_thread *sim_thread_of_turn(void);
-/* Starts a thread of the running process. Returns its number, for sim_thread_join, which waits for
- * its end. */
+/* Starts a thread of the running process. Returns its number for sim_thread_join, which waits. */
 uint64_t sim_thread_start(struct sim *sim, uint32_t process, void *(*run)(void *context),
                           void *context);
 void sim_thread_join(uint64_t number);

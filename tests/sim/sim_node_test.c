@@ -485,8 +485,7 @@ static void heal_stop(struct run *run)
              sim_random_below(run->sim, 3 * SL_NS_PER_S));
 }
 
-/* No process continues it: the supervisor detects the hang, and it is a new process within
- * HANG_SEEN_NS. */
+/* The supervisor detects the hang, and it is a new process within HANG_SEEN_NS. */
 static void heal_hang(struct run *run)
 {
     struct sim *sim = run->sim;

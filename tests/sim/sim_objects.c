@@ -318,8 +318,7 @@ static void do_put(struct worker *self)
 
 /* ---- replace ---- */
 
-/* The old or the new value until it is acknowledged, then only the new one. No other client writes
- * these keys. */
+/* Old or new value until it is acknowledged, then the new one. Only this client writes its keys. */
 static void replace_settle(struct worker *self, const struct object *before, uint32_t key,
                            uint32_t version, sl_err code)
 {
@@ -495,8 +494,7 @@ static void do_pin(struct worker *self)
     }
 }
 
-/* Its answer is checked as that of an exists call; other calls read the values that it brings
- * in. */
+/* Its answer is checked like an exists call's; other calls read the values it brings in. */
 static void do_prefetch(struct worker *self)
 {
     struct objects *all = self->all;

@@ -24,8 +24,7 @@
 #define ACTIVE_NS  (20 * SL_NS_PER_S)
 #define QUIET_NS   (15 * SL_NS_PER_S)
 #define CALL_NS    SL_NS_PER_S
-/* A call of a client that is unknown after a restart sends HELLO first, and retries end slightly
- * late. */
+/* A client that is unknown after a restart sends HELLO first, and retries end slightly late. */
 #define SLACK_NS (500 * SL_NS_PER_MS)
 
 static const char *const settings[] = {"ranks",

@@ -12,8 +12,7 @@
 
 #include "tests/sim/sim.h"
 
-/* Returns its number, which is valid for one life. It ends when run returns and its other threads
- * have ended. */
+/* Returns its number, of one life. It ends when run returns and its other threads have ended. */
 uint32_t sim_process_start(struct sim *sim, uint32_t host, void (*run)(void *context),
                            void *context);
 void sim_process_kill(uint32_t process); /* SIGKILL */
@@ -30,8 +29,7 @@ uint32_t sim_tcp_open(uint32_t host); /* number of its sockets */
 /* Passes everything that is sent to `seen`, piece by piece. NULL: stops. */
 void sim_tcp_spy(void (*seen)(const char *bytes, size_t length));
 
-/* Records all writes, syncs and name changes of processes in this directory of the host, which must
- * be empty. */
+/* Records writes, syncs and name changes in this directory of the host, which must be empty. */
 void sim_files_watch(uint32_t host, const char *directory);
 /* Cuts its power: the directory then holds a state that a power cut may leave. */
 void sim_files_cut(struct sim *sim, uint32_t host);

@@ -29,8 +29,7 @@ void sim_redis_each(struct sim *sim,
                     void (*each)(void *context, const char *key, const char *field,
                                  const char *value),
                     void *context);
-/* Has the function called for each text set where none existed, with the time when the command was
- * sent. */
+/* Calls the function for each text set where none existed, with the command's time. */
 void sim_redis_observe(struct sim *sim,
                        void (*set)(void *context, const char *key, const char *text,
                                    uint64_t sent_ns),

@@ -1,5 +1,4 @@
-/* tests/sim/sim_redis_internal.h - declarations shared by the server's two files: its store and its
- * streams. */
+/* tests/sim/sim_redis_internal.h - declarations shared by the server's store and its streams. */
 #ifndef SL_TEST_SIM_REDIS_INTERNAL_H
 #define SL_TEST_SIM_REDIS_INTERNAL_H
 
@@ -41,8 +40,7 @@ struct redis_answer {
     char *at; /* owned, grows */
     size_t length, capacity;
 };
-/* True: a text was set where none existed. A script is replaced by the command that it results
- * in. */
+/* True: a text was set where none existed. A script becomes the command that it results in. */
 bool redis_command_run(struct redis_store *store, struct redis_command *command,
                        struct redis_answer *answer);
 

@@ -156,8 +156,7 @@ static bool run_set(struct redis_store *store, const struct redis_command *comma
     return fresh;
 }
 
-/* Runs the directory's only script (runtime/net/directory/directory.c). True: the command has
- * become a SET. */
+/* Runs the directory's only script (runtime/net/directory/directory.c). True: it is now a SET. */
 static bool script_sets(struct redis_store *store, struct redis_command *command,
                         struct redis_answer *to)
 {

@@ -527,8 +527,7 @@ static bool op_disturbed(const struct engine *self)
 static void op_failed(struct engine *self, sl_err code, struct sl_text text)
 {
     self->work->failed++;
-    /* A store waits for blocks that another store writes: if that engine ended, until the op
-     * ends. */
+    /* A store waits for another one's blocks: if that engine ended, until the op ends. */
     bool waited =
         self->work->ends_one_of != 0 && self->phase == PHASE_STORE && code == SL_ERR_TIMEOUT;
     SIM_CHECK(!self->work->nothing_is_lost || op_disturbed(self) || code == SL_ERR_CANCELLED ||
@@ -711,8 +710,7 @@ static void no_answer(struct engine *self, uint32_t type)
     } else if (type == SL_MSG_STORE || type == SL_MSG_LOAD) {
         self->work->unanswered++;
         layers_end(self);
-        /* The op of an engine that ended may keep others waiting until it ends, so the answer is
-         * late. */
+        /* An engine's op that ended may keep others waiting to its end: the answer is late. */
         SIM_CHECK(op_disturbed(self) || (self->work->late && self->work->ends_one_of != 0),
                   "%s: op %llx was not answered although nothing was disturbed", self->env->name,
                   (unsigned long long)self->op_id);

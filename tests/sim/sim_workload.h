@@ -41,8 +41,7 @@ struct workload {
     uint64_t layers_told, stored_by_layers;
 };
 
-/* After a flush, what was acknowledged before before_ns is durable: only that survives a power
- * cut. */
+/* After a flush, blocks acknowledged before before_ns are durable and survive a power cut. */
 void workload_flushed(void *workload, uint64_t before_ns);
 void workload_power_cut(struct workload *workload);
 extern const struct sl_actor workload_engine; /* a client; its context is the struct workload */

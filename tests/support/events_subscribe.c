@@ -235,8 +235,7 @@ void ev_subscriber_close(struct ev_subscriber **subscriber)
     *subscriber = NULL;
 }
 
-/* Reads the last frame and the one before it: a payload and its sequence. False: no message
- * waits. */
+/* Reads the last two frames: a sequence after its payload. False: no message waits. */
 static bool take(void *socket, zmq_msg_t *payload, uint64_t *sequence, bool *good)
 {
     uint8_t number[SEQUENCE_BYTES];

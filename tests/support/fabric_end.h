@@ -57,8 +57,7 @@ uint64_t end_now(const struct fabric_end *end);
 struct sl_wire_address guest_address(const struct fabric_end *end);
 /* Sends the bytes as one record. */
 void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t length_bytes);
-/* Receives length_bytes while it runs the end; fails the test after 30 s, or when the connection
- * ends. */
+/* Receives length_bytes and runs the end; fails after 30 s, or when the connection ends. */
 void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
 /* Runs the handshake of a peer, with a HELLO that asks for plaintext answers and gets one. Call
  * sl_records_fini afterwards. */

@@ -1,7 +1,6 @@
 /* tests/support/fabric_remote.h - the other end of a fabric, in a process of its own that takes
  * commands over a socket pair (the control plane of these tests). Used by tests/cluster (two
- * network namespaces) and tests/rdma (two devices of one virtual machine). Check assertions
- * inside. */
+ * network namespaces) and tests/rdma (two devices of one machine). Check assertions inside. */
 #ifndef SL_TESTS_FABRIC_REMOTE_H
 #define SL_TESTS_FABRIC_REMOTE_H
 

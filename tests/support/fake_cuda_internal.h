@@ -52,8 +52,7 @@ void fake_unlock(const int *unused);
 /* Counts the call. Returns the error to inject, or success. */
 sl_cu_result fake_fails(const char *symbol);
 struct range *fake_range_add(enum range_kind kind, uintptr_t at, size_t length);
-/* The range that holds all of [at, +length); NULL if none does. Of mapped ranges in a row, the
- * first. */
+/* The range that holds all of [at, +length); NULL: none. Of adjacent mapped ones, the first. */
 struct range *fake_range_of(uintptr_t at, size_t length, bool host);
 struct range *fake_range_at(enum range_kind kind, uintptr_t at);
 uint64_t fake_device_bytes(void); /* that this process has allocated */
@@ -87,8 +86,7 @@ bool fake_captured(const struct stream *stream); /* operations put there are rec
 /* fake_cuda_wait.c */
 void fake_hang(void); /* returns only when the device no longer hangs */
 
-/* fake_cuda_events.c: the part of an event that other processes see; NULL: it is no interprocess
- * event */
+/* fake_cuda_events.c: an event's part for other processes; NULL: not interprocess */
 struct fake_event_page *fake_event_page_make(void);
 /* A new event, linked with those that exist. */
 struct event *fake_event_new(void);

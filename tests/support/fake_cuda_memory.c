@@ -214,8 +214,7 @@ sl_cu_result fake_ipc_close(sl_cu_ptr at)
     return result;
 }
 
-/* A memfd stands for the dmabuf: it begins where its memory does. Memory of several handles has
- * none. */
+/* The dmabuf is a memfd that begins where its memory does. Memory of several handles has none. */
 sl_cu_result fake_range_export(void *shared, sl_cu_ptr at, size_t length, int kind,
                                unsigned long long flags)
 {

@@ -12,8 +12,7 @@ void fake_hang(void)
     }
 }
 
-/* Whether this query finds the work unfinished. Work that no thread waits for makes progress by
- * itself. */
+/* Whether this query finds the work unfinished. Work makes progress without a waiting thread. */
 static bool still_busy(void)
 {
     fake_state.queries++;

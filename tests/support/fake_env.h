@@ -67,8 +67,7 @@ void fake_close(struct fake_env *fake);
 void fake_set(struct fake_env *fake, const char *name, const char *text);
 /* Runs init. */
 sl_err fake_start(struct fake_env *fake, struct sl_error *why);
-/* Ends the actor as SIGKILL would: fini changes nothing that outlives it. Drops frames and
- * watches. */
+/* Ends the actor like SIGKILL: fini changes nothing that outlives it. Drops frames, watches. */
 void fake_stop(struct fake_env *fake);
 
 void fake_live(struct fake_env *fake, struct sl_proc_id proc);

@@ -10,8 +10,7 @@ struct fake_sysfs {
     char root[80]; /* for sl_nics_scan */
     char gpus[80]; /* for sl_gpus_list */
 };
-/* Fields that are NULL or 0 get the values of a healthy 200 Gbit/s RoCE port, except for the
- * counters. */
+/* Fields that are NULL or 0 are those of a healthy 200 Gbit/s RoCE port, except the counters. */
 struct fake_nic {
     const char *name;     /* of the device */
     const char *pci;      /* path below devices/, "pci0000:40/0000:40:01.0/0000:41:00.0" */

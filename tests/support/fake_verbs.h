@@ -38,8 +38,7 @@ extern struct fake_verbs fake_verbs;
 /* Returns a table for sl_fabric_options.backend_context, and resets all state. */
 struct sl_verbs_lib *fake_verbs_lib(void);
 
-/* Completes `count` of the held requests of all queue pairs, in the order in which they were
- * posted. */
+/* Completes `count` of the held requests of all queue pairs, in the order of posting. */
 void fake_verbs_release(uint32_t count);
 
 #endif

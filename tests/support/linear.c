@@ -62,8 +62,7 @@ static void *room(size_t bytes)
 
 /* ---- the model ---- */
 
-/* Computes the values that the key may have afterwards; returns their number (0: the op cannot take
- * effect now). */
+/* Computes the values that may follow; returns their number (0: the op cannot take effect now). */
 static uint32_t step(const struct linear_op *op, uint32_t value, uint32_t out[2])
 {
     bool there = value != ABSENT; /* ANYTHING includes absent */
@@ -350,8 +349,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The shortest prefix that fits no register: adding ops to a wrong history does not make it
- * right. */
+/* The shortest prefix that fits no register: more ops do not make it right. */
 static size_t shortest_prefix(struct checker *checker, const struct linear_op *ops, size_t count,
                               const struct starts *starts, struct linear_op *out)
 {

@@ -1,5 +1,4 @@
-/* tests/support/mem_disk.c - see mem_disk.h: two images a file, and a random choice for every
- * sector. */
+/* tests/support/mem_disk.c - see mem_disk.h: two images a file, and a choice a sector. */
 #include "tests/support/mem_disk.h"
 
 #include <errno.h>

@@ -13,8 +13,7 @@
 const char *netns_missing(void);
 /* Puts this process into a namespace of its own. */
 void netns_enter(void);
-/* In the child, first: enters its own namespace and waits until netns_join has moved its end of the
- * pair there. */
+/* In the child, first: enters its namespace, waits until netns_join has moved its end there. */
 void netns_child(void *context);
 /* In the test, after the fork of pid: makes the pair and brings both ends up. */
 void netns_join(pid_t pid);

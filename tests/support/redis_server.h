@@ -1,5 +1,4 @@
-/* tests/support/redis_server.h - a real redis-server for one test, reachable only on a Unix
- * socket. */
+/* tests/support/redis_server.h - a real redis-server for one test, on a Unix socket. */
 #ifndef SL_TESTS_REDIS_SERVER_H
 #define SL_TESTS_REDIS_SERVER_H
 

@@ -11,8 +11,7 @@ struct sl_tmpdir {
 /* Makes BASE/sl-test-XXXXXX, 0700; base is "/tmp" or "/dev/shm". A failure ends the test with its
  * reason. */
 void sl_tmpdir_make(struct sl_tmpdir *out, const char *base);
-/* Removes the directory with all files in it, without following links; accepts one that no longer
- * exists. */
+/* Removes the directory and its files, without following links; accepts a missing one. */
 void sl_tmpdir_remove(struct sl_tmpdir *tmpdir);
 /* Writes PATH/NAME into out (a name that does not fit ends the test) and returns it. */
 char *sl_tmpdir_at(const struct sl_tmpdir *tmpdir, const char *name, char *out, size_t out_bytes);

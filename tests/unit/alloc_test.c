@@ -260,8 +260,8 @@ static struct sl_alloc *model_rebuild(struct model *model, uint64_t populated, u
     return alloc;
 }
 
-/* Checks that no used byte is past the end, which is at most the last used byte or the usable
- * size. */
+/* Checks the end: no used byte is past it, and it is at most the last used byte or the usable size.
+ */
 static void model_check_end(const struct model *model, struct sl_alloc *alloc)
 {
     struct sl_alloc_stats stats;

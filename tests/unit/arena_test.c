@@ -280,8 +280,7 @@ START_TEST(hurry_reaches_what_is_wanted_at_once)
     }
 END_TEST
 
-/* Slices that hurry takes over from running threads are available when it returns, and remain
- * so. */
+/* Slices that hurry takes over from running threads are available when it returns. */
 START_TEST(hurry_beside_threads_waits_for_none_of_them)
     {
         char *dir = shm_dir_make();
@@ -313,8 +312,7 @@ START_TEST(hurry_beside_threads_waits_for_none_of_them)
     }
 END_TEST
 
-/* A published slice is never withdrawn, however many threads reach the end of memory during a
- * hurry. */
+/* A published slice is never withdrawn, even if threads reach the end of memory meanwhile. */
 START_TEST(full_system_takes_nothing_back_from_beside_a_hurry)
     {
         char *dir = NULL;

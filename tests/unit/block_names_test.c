@@ -1,5 +1,4 @@
-/* tests/unit/block_names_test.c - to which block and part a key belongs, in the formats of engines'
- * connectors. */
+/* tests/unit/block_names_test.c - a key's block and part, in the formats of engines' connectors. */
 #include "runtime/keys/sl_block_names.h"
 #include "tests/unit/shm_support.h"
 

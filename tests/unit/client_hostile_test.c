@@ -411,8 +411,7 @@ struct mender {
     const char *whole, *path; /* what takes the place of what */
 };
 
-/* Acts like a registrar that finds a truncated shm file: some time later a new, complete one
- * replaces it. */
+/* Like a registrar that finds a truncated shm file: later a new, complete one replaces it. */
 static void *mend(void *context)
 {
     const struct mender *mender = context;
@@ -751,8 +750,7 @@ START_TEST(a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it)
     }
 END_TEST
 
-/* Values of 16 KiB, four of which fit into a portion where memory is 4 MiB, and values that no node
- * has. */
+/* Values of 16 KiB, four of which form a portion where memory is 4 MiB, and missing values. */
 static const struct brought {
     uint64_t value_bytes;
     sl_err brought;

@@ -294,8 +294,7 @@ START_TEST(threads_with_calls_in_flight_lose_no_wake_up)
     }
 END_TEST
 
-/* A polling thread leaves when its own call is done; another thread must then poll for the other
- * calls. */
+/* A polling thread leaves when its own call is done; another must then poll for the others. */
 START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
     {
         static struct bed bed;
@@ -428,8 +427,7 @@ START_TEST(a_loop_at_the_descriptor_learns_of_every_end_once)
             (void)pthread_join(waiters[i].thread, NULL);
             ck_assert_int_eq(waiters[i].first, SL_OK);
         }
-        /* The descriptor may become readable late for an end that was already taken, but not
-         * forever. */
+        /* The descriptor may become readable for an end already taken, but not forever. */
         for (uint32_t i = 0; i == 0 || readable(fd, 100); i++) {
             struct sl_op *none[1];
             ck_assert_uint_eq(sl_client_ended(&bed.client, none, 1), 0);
@@ -554,8 +552,7 @@ static const struct {
     {true, true, "other: no lane to it can be made: Too many open files"},
 };
 
-/* Its code is a node's: the code of a lane would be about keys to a caller that puts or gets
- * one. */
+/* Its code is a node's: a lane's code would look like one about keys. */
 START_TEST(a_call_that_was_never_sent_says_why)
     {
         struct bed bed;
@@ -587,8 +584,7 @@ START_TEST(a_call_that_was_never_sent_says_why)
     }
 END_TEST
 
-/* Without answers, each call ends by its own deadline, including those of threads that do not
- * poll. */
+/* Without answers, each call ends by its own deadline, also on threads that do not poll. */
 START_TEST(each_call_ends_by_its_own_deadline)
     {
         static struct bed bed;

@@ -1,5 +1,4 @@
-/* tests/unit/config_file_test.c - the syntax of a settings file: accepted files, and the texts of
- * errors. */
+/* tests/unit/config_file_test.c - the syntax of a settings file: accepted files and error texts. */
 #include "runtime/base/sl_config.h"
 #include "tests/support/tmpdir.h"
 

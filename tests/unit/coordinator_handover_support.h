@@ -27,12 +27,10 @@ struct side {
 uint64_t side_send(struct bed *bed, uint32_t type, struct side side);
 /* Sends the keyer's answer with a key for an incomplete last block: block i has key "bI". */
 void keys_known(struct bed *bed, uint32_t blocks);
-/* The same, up to the point where the keys are known. first: the coordinator asks for the
- * engine. */
+/* The same, until the keys are known. first: the coordinator asks for the engine. */
 uint64_t side_begin(struct bed *bed, uint32_t type, struct side side, bool first);
 bool answered(struct bed *bed, uint64_t seq, struct sl_msg *out);
-/* Runs prefill's side up to its answer, and puts the blocks into the index as the registrar
- * does. */
+/* Runs prefill's side up to its answer, and puts its blocks into the index. */
 struct sl_msg commit(struct bed *bed, uint64_t seq, uint32_t blocks);
 void load_copied(struct bed *bed);
 /* Whether the coordinator has reported the end of the hold to the registrar. */
@@ -64,8 +62,7 @@ sl_err landed(struct bed *bed, uint64_t state); /* LANDED */
 struct sl_msg transporter_fence(struct bed *bed, uint64_t op_id);
 void transporter_fenced(struct bed *bed, uint64_t op_id);
 struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end);
-/* Runs prefill's side up to where its swappers have looked. first: the coordinator asks for the
- * engine. */
+/* Runs prefill until its swappers have looked. first: the coordinator asks for the engine. */
 uint64_t lend_begin(struct bed *bed, const struct sl_item_ticket *ticket, bool first);
 
 #endif

@@ -1,5 +1,5 @@
-/* tests/unit/coordinator_layers_test.c - stores and loads by layers: which layers are copied, lent
- * and reported when, and how ops end halfway. */
+/* tests/unit/coordinator_layers_test.c - stores and loads by layers: when layers are copied,
+ * offered and reported, and how ops end halfway. */
 #include "ipc/msg/sl_ticket.h"
 #include "tests/unit/coordinator_support.h"
 

@@ -222,8 +222,7 @@ START_TEST(each_part_is_loaded_by_all_ranks_that_have_it)
     }
 END_TEST
 
-/* Rank 1 does not copy its item number 3, of block 0 or 1. Rank 0's copies of that block count for
- * nothing. */
+/* Rank 1 does not copy its item 3, of block 0 or 1. Rank 0's copies of that block do not count. */
 START_TEST(a_part_that_one_of_its_ranks_lacks_ends_the_prefix)
     {
         struct bed *bed = bed_make(NULL);
@@ -285,8 +284,7 @@ END_TEST
 
 /* ---- straight from other nodes (pull) ---- */
 
-/* Each part is brought to every rank that has it, by that rank's registration, at the block of its
- * pool. */
+/* Each part goes to every rank that has it, by the rank's registration, at its pool's block. */
 static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t blocks)
 {
     const struct sl_body_bring *body = &pull->body.bring;

@@ -1,5 +1,4 @@
-/* tests/unit/coordinator_sessions_test.c - blocks of a session are prefetched before its next
- * turn. */
+/* tests/unit/coordinator_sessions_test.c - prefetching before a session's next turn. */
 #include "tests/unit/coordinator_support.h"
 
 #include "runtime/base/sl_clock.h"
@@ -280,8 +279,7 @@ static uint64_t turns_counted(struct bed *bed)
     return sl_metric_get(metrics, sl_metric_define(metrics, "session_turns"));
 }
 
-/* Sends a turn of session 7, which continues after PAUSE_NS: the keys from first to last, of one
- * letter each. */
+/* Sends a turn of session 7, which continues after PAUSE_NS: its keys, of one letter each. */
 static void turn_tell(struct bed *bed, const char *keys, bool asked, uint64_t lane, bool ends)
 {
     static uint64_t op_id;
@@ -399,8 +397,7 @@ END_TEST
 #define LONG 5000u
 static char long_names[LONG][8];
 
-/* A chain of LONG values, the first of them in memory, whose session is due: the first BRING for
- * it. */
+/* Makes a chain of LONG values, some in memory; its session is due. Takes the first BRING. */
 static struct bed *bed_with_a_long_chain(uint32_t in_memory, struct sl_msg *turn,
                                          struct sl_msg *prefetch)
 {

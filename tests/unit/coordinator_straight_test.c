@@ -532,8 +532,7 @@ START_TEST(what_decode_has_all_of_is_handed_over_however_prefill_ends)
     }
 END_TEST
 
-/* The transporter died after its last message: decode counts its blocks once the successor is
- * fenced. */
+/* The transporter died after its last message: decode counts once the successor is fenced. */
 START_TEST(a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all)
     {
         struct bed *bed = direct_bed(strict);

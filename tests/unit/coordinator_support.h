@@ -1,5 +1,4 @@
-/* tests/unit/coordinator_support.h - a coordinator; the test plays registrar, keyer and
- * swappers. */
+/* tests/unit/coordinator_support.h - a coordinator; the test plays all others. */
 #ifndef COORDINATOR_SUPPORT_H
 #define COORDINATOR_SUPPORT_H
 

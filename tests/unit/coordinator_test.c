@@ -1,5 +1,4 @@
-/* tests/unit/coordinator_test.c - the coordinator by itself: the test answers for registrar, keyer
- * and swappers. */
+/* tests/unit/coordinator_test.c - the coordinator; the test answers for all other actors. */
 #include "tests/unit/coordinator_support.h"
 
 /* ---- store ---- */
@@ -445,8 +444,7 @@ START_TEST(bad_requests_are_refused_by_name)
 END_TEST
 
 static const uint32_t ordered[] = {SL_MSG_STORE, SL_MSG_LOAD};
-/* With an event of one rank, the blocks are in a field in which a coordinator without events finds
- * none. */
+/* With an event, the blocks are in a field where a coordinator without events finds none. */
 START_TEST(event_of_a_rank_goes_with_its_copies)
     {
         static unsigned char handle[SL_EVENT_BYTES] = {1, 2, 3};
@@ -556,8 +554,7 @@ START_TEST(death_of_the_engine_ends_its_ops)
     }
 END_TEST
 
-/* The engine's process lives and may reuse its memory: the answer is sent once no write to it is in
- * progress. */
+/* The engine's process may reuse its memory: the answer waits for writes in progress. */
 START_TEST(end_of_the_engine_ends_its_ops)
     {
         struct bed *bed = bed_make(NULL);

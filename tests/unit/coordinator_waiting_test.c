@@ -440,8 +440,7 @@ START_TEST(a_rest_that_comes_at_once_is_waited_for)
     }
 END_TEST
 
-/* After a broken promise, a disk's figures are not trusted at once; after a while they are
- * again. */
+/* After a broken promise, a disk's figures are trusted only after a while. */
 START_TEST(a_disk_that_was_slower_is_believed_less)
     {
         struct bed *bed = bed_with("mmdddddddd", 100, 0); /* 0.95 ms promised */
@@ -464,8 +463,7 @@ START_TEST(a_disk_that_was_slower_is_believed_less)
     }
 END_TEST
 
-/* Requests of other loads are ahead in the queue, whether the tierer's page shows them yet or
- * not. */
+/* Other loads are ahead in the queue, whether the tierer's page shows them yet or not. */
 START_TEST(loads_ahead_count)
     {
         struct bed *bed = bed_with("ddddddddddmmdd", 1, 0);

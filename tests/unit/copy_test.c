@@ -49,8 +49,7 @@ static void bed_free(struct bed *bed)
     free(bed->to);
 }
 
-/* Checks that the range holds the copy and that no byte within a guard's length of it has changed.
- * Clears it. */
+/* Checks that the range holds the copy and that the guards around it are intact. Clears it. */
 static void bed_check(struct bed *bed, uint64_t to_at, uint64_t from_at, uint64_t length)
 {
     ck_assert_int_eq(memcmp(bed->to + to_at, bed->from + from_at, length), 0);

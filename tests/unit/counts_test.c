@@ -1,5 +1,4 @@
-/* tests/unit/counts_test.c - counters that clients keep in shared memory add up, whichever client
- * dies. */
+/* tests/unit/counts_test.c - clients' counters in shared memory add up, whichever client dies. */
 #include "ipc/shm/sl_counts.h"
 #include "tests/unit/shm_support.h"
 

@@ -1,5 +1,4 @@
-/* tests/unit/crossover_test.c - the choice between ways of copying, and files with arbitrary
- * contents. */
+/* tests/unit/crossover_test.c - the choice of a way to copy, and files with any contents. */
 #include "cuda/sl_crossover.h"
 #include "tests/support/tmpdir.h"
 
@@ -29,8 +28,7 @@ static const struct {
 } published[] = {
     {JOB(4096, 10000, 81920), .possible = ALL, SL_WAY_STAGED},
     {JOB(4096, 10000, 65536), .possible = ALL, SL_WAY_STAGED},
-    /* One entry a value: entries that are small on the host as well are not worth a batch, staged
-     * or not. */
+    /* One entry a value: those small on the host as well are not worth a batch, staged or not. */
     {JOB(4096, 10000, 65535), .possible = ALL, SL_WAY_MAPPED},
     {JOB(4096, 10000, 4096), .possible = ALL, SL_WAY_MAPPED},
     {JOB(16384, 1000, 16384), .possible = ALL, SL_WAY_MAPPED},
@@ -157,8 +155,7 @@ START_TEST(a_job_that_follows_another_has_figures_of_its_own)
     }
 END_TEST
 
-/* Multiprocessors belong to the engine: a way without a kernel is chosen if it is at most 3 %
- * slower. */
+/* Multiprocessors are the engine's: a way without a kernel wins if it is at most 3 % slower. */
 START_TEST(of_ways_that_are_nearly_as_fast_one_without_a_kernel_is_taken)
     {
         struct sl_crossover crossover = {.machine = "fafa-13000-sm8", .measured = true};

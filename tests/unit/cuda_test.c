@@ -385,8 +385,7 @@ START_TEST(every_way_moves_what_the_plain_loop_moves)
     }
 END_TEST
 
-/* Layer by layer: other layers are not touched, and the digest covers exactly the layers asked
- * for. */
+/* Layer by layer: others are not touched, and the digest covers exactly those asked for. */
 START_TEST(ranges_of_layers_go_to_their_place)
     {
         const struct shape *shape = &shapes[(size_t)_i / SL_WAY_COUNT];

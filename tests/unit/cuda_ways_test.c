@@ -210,8 +210,8 @@ static sl_err digest(struct bed *bed, uint32_t count)
     return err == SL_OK ? sl_device_move_end(bed->device, true, &why) : err;
 }
 
-/* While an engine computes, blocks are digested without a kernel, and the device reports that this
- * has a cost. */
+/* While an engine computes, blocks are digested without a kernel, and the device reports the
+ * cost. */
 START_TEST(while_others_compute_digests_are_not_cheap)
     {
         struct bed bed;

@@ -1,5 +1,4 @@
-/* tests/unit/device_test.c - the host device and the kernels' bodies against a simple double
- * loop. */
+/* tests/unit/device_test.c - the host device and kernel bodies against a simple double loop. */
 #include "cuda/sl_device.h"
 #include "cuda/sl_kernel_body.h"
 #include "cuda/sl_plan.h"

@@ -107,8 +107,7 @@ START_TEST(a_file_that_was_prepared_has_its_name_for_good)
     }
 END_TEST
 
-/* After a change of the settings log files are smaller: no footer may be looked for in the
- * middle. */
+/* After a change of settings log files are smaller: no footer is searched in the middle. */
 START_TEST(a_file_that_was_prepared_has_the_size_that_was_asked_for)
     {
         static const uint64_t sizes[] = {4096, 8192, 16384};

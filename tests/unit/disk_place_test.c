@@ -268,8 +268,7 @@ START_TEST(an_unknown_kind_is_refused_before_anything_is_made)
     }
 END_TEST
 
-/* A disk in an earlier release's format is refused before a tierer starts on it and repeatedly
- * fails. */
+/* A disk in an earlier release's format is refused before a tierer repeatedly fails on it. */
 START_TEST(check_refuses_a_disk_of_another_format)
     {
         static const struct {

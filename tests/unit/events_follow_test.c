@@ -51,8 +51,7 @@ static void follow_until(struct ev_follow *follow, uint64_t *now_ns, uint64_t en
     }
 }
 
-/* Each is removed and reinserted only on disk, with the same record and therefore the same word of
- * the slot. */
+/* Each is removed and reinserted only on disk, with the same record and the same slot word. */
 START_TEST(what_came_back_in_another_tier_is_told_within_a_second)
     {
         struct bed bed = bed_make(4 * SL_MIB, BLOCKS);

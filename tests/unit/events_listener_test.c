@@ -137,8 +137,7 @@ static bool frame_send(int fd, uint8_t flags, const void *body, size_t length)
     return send(fd, frame, header + length, MSG_NOSIGNAL) == (ssize_t)(header + length);
 }
 
-/* Greets as ZMTP 3.minor: 3.0 sends topics as messages, 3.1 as commands. False: the connection
- * ended. */
+/* Greets as ZMTP 3.minor: 3.0 sends topics as messages, 3.1 as commands. False: it ended. */
 static bool greets(int fd, const char *type, uint8_t minor)
 {
     uint8_t greeting[GREETING_BYTES] = {0xff, 0,    0, 0,     0,   0,   0,   0,

@@ -559,8 +559,8 @@ static void ignore(void *context, const struct ev_heard *heard)
     (void)context, (void)heard;
 }
 
-/* Some messages claim more elements than they have bytes. Lack of memory for those is an error of
- * the unpacker. */
+/* Some messages claim more elements than they have bytes. If memory for those is missing, the
+ * unpacker returns an error. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -207,8 +207,7 @@ static void registered(void *context, uint32_t memory, uint32_t region_index,
     told = *why;
 }
 
-/* The k-th region fails: the earlier ones and the descriptor are released, and the reason is
- * reported. */
+/* The k-th region fails: earlier ones and the descriptor are released, the reason reported. */
 START_TEST(a_region_that_fails_takes_the_others_back)
     {
         uint32_t at = (uint32_t)(_i % REGIONS);

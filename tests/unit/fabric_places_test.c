@@ -567,8 +567,7 @@ static void layers_make(const struct side *side, struct sl_fabric_place *places)
     }
 }
 
-/* A reader is halfway when its grant ends: it does not get the bytes that the ranges hold
- * afterwards. */
+/* A reader is halfway when its grant ends: it does not get bytes written afterwards. */
 START_TEST(an_ended_grant_is_not_read_any_more)
     {
         struct sl_fabric_place ours[LAYERS], theirs[LAYERS];

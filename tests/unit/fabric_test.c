@@ -1,5 +1,4 @@
-/* tests/unit/fabric_test.c - the fabric over tcp on the loopback, with a clock that the test
- * sets. */
+/* tests/unit/fabric_test.c - the fabric over tcp on the loopback; the test sets the clock. */
 #include "runtime/base/sl_backoff.h"
 #include "runtime/net/fabric/core/internal.h"
 #include "runtime/net/fabric/core/wire.h"
@@ -228,8 +227,7 @@ START_TEST(a_false_key_gets_nothing)
     }
 END_TEST
 
-/* A reader is halfway when its grant ends: it does not get the bytes that its memory holds
- * afterwards. */
+/* A reader is halfway when its grant ends: it does not get bytes written afterwards. */
 START_TEST(an_ended_grant_is_not_read_any_more)
     {
         uint32_t key = 0;

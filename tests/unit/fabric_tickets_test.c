@@ -371,8 +371,7 @@ START_TEST(a_ticket_that_ends_half_bound_tells_its_end_after_the_last)
     }
 END_TEST
 
-/* While the last invalidation is in progress no access works, but the end is reported only after
- * it. */
+/* During the last invalidation no access works, but the end is reported only after it. */
 START_TEST(the_fence_waits_for_the_last_invalidation)
     {
         static struct ticket ticket;
@@ -571,8 +570,7 @@ static void rails_ticket(struct ticket *ticket, uint32_t ranges)
     ck_assert_uint_eq(a.downs, 0);
 }
 
-/* The keys of both rails form one; two of 1024 ranges exceed 64 KiB with 2 lanes, and one is left
- * out. */
+/* Both rails' keys form one; two of 1024 ranges exceed 64 KiB with 2 lanes: one is left out. */
 START_TEST(a_ticket_of_two_rails_brings_one_key)
     {
         static struct ticket ticket;

@@ -1,5 +1,4 @@
-/* tests/unit/health_test.c - when a peer is queried, and for which keys it is not queried again;
- * key files. */
+/* tests/unit/health_test.c - when a peer is queried, and for which keys; key files. */
 #include "actors/transporter/control/health.h"
 #include "ipc/msg/sl_curve.h"
 

@@ -1,5 +1,4 @@
-/* tests/unit/huge_test.c - whether shared memory can have huge pages, according to the system's
- * files. */
+/* tests/unit/huge_test.c - whether the system's files allow huge pages in shared memory. */
 #include "ipc/shm/sl_huge.h"
 
 #include <check.h>

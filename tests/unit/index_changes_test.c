@@ -56,8 +56,7 @@ static bool believes(const struct listener *listener, const char *key)
     return false;
 }
 
-/* Each test runs with a reader that walks the whole table, and with one that relies on the
- * counts. */
+/* Each test runs with a reader that walks the whole table, and one that uses the counts. */
 static bool counted;
 
 static const char *counts_of(const struct bed *bed)

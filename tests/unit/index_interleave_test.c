@@ -190,8 +190,7 @@ static struct sl_extent extent_of(uint64_t number)
         .generation = 1000 + number, .offset_bytes = number * 4096, .length_bytes = 4000 + number};
 }
 
-/* Moves it twice to another extent: the second new record reuses the memory of the first old
- * one. */
+/* Moves it twice to another extent: the second new record reuses the first old one's memory. */
 static void move_twice(struct bed *bed)
 {
     for (uint64_t number = 2; number <= 3; number++) {
@@ -412,8 +411,7 @@ START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
     }
 END_TEST
 
-/* Few buckets, so that keys return to slots where they were reported before, at any moment of a
- * walk. */
+/* Few buckets: keys return to slots where they were reported before, during a walk. */
 #define MOVING_KEYS   12u
 #define MOVING_ROUNDS 60000u
 static struct {

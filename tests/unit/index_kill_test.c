@@ -360,8 +360,7 @@ static struct state part_seen(const struct bed *bed, int unit, uint32_t part)
     return (struct state){entry.digest.low, entry.extent.generation != 0, entry.disk.valid != 0};
 }
 
-/* Checks that every unit is as before or after the dead writer's operation; returns the state
- * found. */
+/* Checks that a unit is as before or after the dead writer's operation; returns its state. */
 static struct state unit_seen(const struct bed *bed, const struct history *history, int unit)
 {
     bool busy = atomic_load(&history->busy) == unit + 1;

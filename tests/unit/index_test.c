@@ -705,8 +705,7 @@ static uint32_t fill_with_keys(struct bed *bed, const char *format, sl_ref *refs
     return count;
 }
 
-/* A sliced walk must not scan a whole index in one step when nearly all records have been
- * removed. */
+/* A sliced walk must not scan a whole, nearly empty index in one step. */
 START_TEST(a_walk_gives_each_record_once_and_stops_where_a_slab_ends)
     {
         struct bed bed = bed_make(512 * SL_KIB, 5000);

@@ -282,8 +282,7 @@ END_TEST
 /* ----------------------------------------------------- ends
  * ----------------------------------------------------- */
 
-/* _i = 1: it had unread bytes, so its socket reports an error before the frames that it had
- * sent. */
+/* _i = 1: it had unread bytes, so its socket reports an error before the frames it sent. */
 START_TEST(frames_of_a_killed_client_are_read_and_its_lane_goes)
     {
         directory_make();
@@ -899,8 +898,7 @@ START_TEST(offer_to_who_has_no_descriptors_is_a_limit)
     }
 END_TEST
 
-/* _i = 1: another thread has used up the spare one. Of a lane with such a frame, only that frame is
- * lost. */
+/* _i = 1: another thread has used up the spare one. Only such a frame is lost, not its lane. */
 START_TEST(long_frame_comes_to_who_has_no_descriptors)
     {
         directory_make();
@@ -953,8 +951,7 @@ START_TEST(lane_that_cannot_be_offered_is_a_limit_with_its_cause)
     }
 END_TEST
 
-/* The bell's pipe is blocking and full, and no process reads it: ringing neither waits nor gets a
- * SIGPIPE. */
+/* The bell's pipe is blocking, full and unread: ringing neither waits nor gets a SIGPIPE. */
 START_TEST(a_full_doorbell_is_rung_all_the_same)
     {
         directory_make();
@@ -1466,7 +1463,7 @@ START_TEST(spinning_finds_a_frame_and_ends_in_time)
         uint64_t start_ns = sl_clock_monotonic_ns();
         ck_assert(!sl_mailbox_spin(client, SL_NEVER_NS));
         ck_assert_uint_ge(sl_clock_monotonic_ns() - start_ns, SL_NS_PER_MS);
-        ck_assert(!sl_mailbox_spin(client, 0)); /* the deadline comes first */
+        ck_assert(!sl_mailbox_spin(client, 0)); /* the deadline has priority */
         ck_assert_int_eq(sl_mailbox_send(actor, "client.1.0", "here", 5, true), SL_OK);
         ck_assert_uint_eq(stats_of(actor).doorbells, 0);
         ck_assert(sl_mailbox_spin(client, SL_NEVER_NS));
@@ -1507,8 +1504,7 @@ static bool did_spin(struct sl_mailbox *mailbox)
     return !mailbox->spin.worth;
 }
 
-/* Two cores for three processes that are awake: none spins, until one of them reports that it
- * sleeps. */
+/* Two cores for three processes that are awake: none spins until one of them sleeps. */
 START_TEST(crowded_node_does_not_spin)
     {
         directory_make();

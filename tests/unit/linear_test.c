@@ -205,8 +205,7 @@ static size_t history_make(uint64_t *seed, struct linear_op *ops, size_t room)
 #define NAIVE_HISTORIES 5000u
 #define THIN_HISTORIES  1000u
 #define NAIVE_OPS       7u
-/* For small histories; under a sanitizer, the memory of the usual bound would cost a
- * millisecond. */
+/* For small histories; under a sanitizer, the usual bound would cost a millisecond. */
 static const struct linear_limits few = {.states_max = 2000};
 START_TEST(small_histories_are_judged_as_by_all_orders)
     {

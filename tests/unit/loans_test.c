@@ -1457,8 +1457,7 @@ static uint32_t fences_waiting(void)
     return count;
 }
 
-/* A transporter that refuses a fence is killed. A fence waits for rights, which end in a later
- * step. */
+/* A transporter that refuses a fence is killed. A fence waits for the end of rights. */
 START_TEST(fences_wait_once_each_and_are_never_refused)
     {
         bed_open("b@host:1", "true");
@@ -1834,8 +1833,7 @@ START_TEST(a_part_that_was_read_is_lent_no_more)
     }
 END_TEST
 
-/* Half of the fabric's ranges is for reads. A loan that exceeds the rest by itself can never be
- * granted. */
+/* Half of the fabric's ranges is for reads. A loan that only its own rights obstruct is refused. */
 START_TEST(rights_have_a_bound)
     {
         struct handover *ho = NULL;

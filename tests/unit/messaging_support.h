@@ -12,8 +12,7 @@ struct made {
     uint64_t random;
 };
 void made_free(struct made *made);
-/* Makes a message of this type whose fields are within the table's bounds and follow only from the
- * seed. */
+/* Makes a message of this type; its fields are within the table's bounds, chosen by seed. */
 struct sl_msg make_message(struct made *made, uint32_t type, uint64_t seed);
 /* Whether a reader would see the same message twice (received_ns aside); otherwise names the first
  * field that differs. */

@@ -107,8 +107,7 @@ START_TEST(a_value_arrives_with_its_digest)
     }
 END_TEST
 
-/* More runs than a receive takes, with gaps; bytes of the next value follow only after the last
- * run. */
+/* More runs than a receive takes, with gaps; the next value follows only after the last run. */
 START_TEST(a_value_goes_to_its_runs)
     {
         enum { RUNS = 150 };

@@ -1,5 +1,4 @@
-/* tests/unit/node_dirs_test.c - which files of a directory belong to a node, and which are
- * removed. */
+/* tests/unit/node_dirs_test.c - which files are a node's, and which are removed. */
 #include "runtime/base/sl_node_dirs.h"
 #include "tests/support/tmpdir.h"
 

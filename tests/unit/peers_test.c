@@ -619,8 +619,7 @@ static void peer_lives(const char *name, uint64_t incarnation)
     peer_says(name, name, reply, true);
 }
 
-/* Its clock was set back between two lives: peer_heartbeat is 1 s, and three missed ones count as
- * silence. */
+/* Its clock was set back between two lives: silence is three missed peer_heartbeats of 1 s. */
 START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
     {
         struct sl_msg reply;
@@ -1379,8 +1378,7 @@ START_TEST(a_fetch_ends_by_its_deadline)
     }
 END_TEST
 
-/* A fetch made for a caller with 60 ms takes longer, because of the peer's answer or the
- * registrar's. */
+/* A fetch for a caller with 60 ms takes longer, by the peer's answer or the registrar's. */
 START_TEST(who_joins_a_fetch_keeps_its_own_time)
     {
         struct sl_msg reply, reserve;

@@ -1,5 +1,5 @@
-/* tests/unit/pins_test.c - pinned bytes do not change; limits; the access ring; leftovers of dead
- * processes. */
+/* tests/unit/pins_test.c - pinned bytes do not change; limits; the access ring; leftovers of the
+ * dead. */
 #include "ipc/shm/sl_pins.h"
 #include "tests/support/own_id.h"
 #include "tests/unit/index_support.h"
@@ -507,8 +507,7 @@ static void *clients_come_and_go(void *context)
     return NULL;
 }
 
-/* Whether a file of the directory is mapped shared. Without a stream: another thread may have held
- * its lock. */
+/* Whether a file of the directory is mapped shared. No stdio: another thread may hold its lock. */
 static bool maps_any(const char *dir)
 {
     static char maps[256 << 10];

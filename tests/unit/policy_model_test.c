@@ -282,8 +282,7 @@ START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
     }
 END_TEST
 
-/* Sessions in turn, one a second: each has two blocks that stay and one that is only of one
- * turn. */
+/* Sessions in turn, one a second: each has two lasting blocks and one of a single turn. */
 #define SESSIONS 40u
 static row turns[2400];
 

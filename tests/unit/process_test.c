@@ -1,4 +1,4 @@
-/* tests/unit/process_test.c - a small actor as a real process: start, messages, completions, drain,
+/* tests/unit/process_test.c - an actor as a real process: start, messages, completions, drain,
  * death. */
 #include "ipc/msg/msg_internal.h"
 #include "ipc/msg/sl_mailbox.h"

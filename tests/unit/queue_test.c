@@ -458,7 +458,7 @@ static void *write_all(void *context)
     return NULL;
 }
 
-/* Sleeps as the protocol requires. Counts a sleep that ends by its limit although a frame is there,
+/* Sleeps as the protocol requires. Counts a sleep that ends by its limit although a frame waits,
  * which is a lost wake-up. */
 static void sleep_until_bell(struct pair *pair)
 {

@@ -28,8 +28,7 @@ static void header_write(struct written *out)
     out->length = sizeof(header);
 }
 
-/* Draws an event by seed: chains forwards and backwards, sizes that change or stay, and all other
- * fields. */
+/* Draws an event by seed: chains in both directions, sizes that change or stay, other fields. */
 static struct sl_recording_event event_drawn(uint64_t *state, const struct sl_recording_event *last)
 {
     *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;

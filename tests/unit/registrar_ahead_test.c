@@ -677,8 +677,7 @@ START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
     }
 END_TEST
 
-/* Records of other lengths, put in turn, leave every slab partly used: many must be removed until
- * one is free. */
+/* Records of several lengths leave every slab partly used: many are removed until one is free. */
 START_TEST(a_grant_is_used_under_a_key_of_any_length_when_the_index_is_full)
     {
         static const char *const settings[] = {

@@ -123,8 +123,7 @@ bool __wrap_sl_index_ref_live(const struct sl_index *index, sl_ref ref)
     return __real_sl_index_ref_live(index, ref);
 }
 
-/* Regression: with 262,144 values waiting, all were visited when their table grew, or when they
- * were removed. */
+/* Regression: all of 262,144 waiting values were visited when their table grew, or on removals. */
 START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
     {
         static const char *const settings[] = {"memory", "64MiB", "memory_chunk", "64MiB", "disk",
@@ -315,8 +314,7 @@ START_TEST(reserve_without_waiting_is_refused_when_nothing_is_to_be_written)
     }
 END_TEST
 
-/* The values to be written were removed, so no space comes from them, which takes some turns to
- * find out. */
+/* The values to be written were removed and free no space, which takes some turns to find out. */
 START_TEST(reserve_without_waiting_is_refused_when_what_was_to_be_written_is_removed)
     {
         struct node *node = node_disk();
@@ -960,8 +958,7 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
     }
 END_TEST
 
-/* Regression: a read that found no space within 100 ms was refused, although each write frees
- * some. */
+/* Regression: a read without space within 100 ms was refused, although each write frees some. */
 START_TEST(promote_waits_for_the_room_that_write_behind_makes)
     {
         struct node *node = node_disk();
@@ -1201,8 +1198,7 @@ START_TEST(found_objects_are_served_from_disk)
     }
 END_TEST
 
-/* A lost disk may leave half of each block: dropping tens of thousands must not delay everything
- * else. */
+/* A lost disk may leave half of each block: dropping tens of thousands must not block all else. */
 START_TEST(half_found_blocks_are_dropped_in_slices)
     {
         static char keys[64][16], groups[64][16];
@@ -1323,8 +1319,7 @@ START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_
     }
 END_TEST
 
-/* The scan was made before a write just ahead of the fence, and arrives after the fence was
- * answered. */
+/* The scan is older than a write just ahead of the fence, and arrives after the fence's answer. */
 START_TEST(scan_that_was_made_before_the_fence_begins_again)
     {
         struct node *node = node_start(disk_settings);
@@ -1630,8 +1625,7 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
     }
 END_TEST
 
-/* The disk serves everything but writes. Regression: unwritten values were dropped after five
- * seconds. */
+/* The disk serves all but writes. Regression: unwritten values were dropped after five seconds. */
 START_TEST(a_scan_that_takes_long_costs_no_value_that_is_not_on_disk)
     {
         bool tells = _i == 0; /* otherwise its tierer hangs */
@@ -1977,8 +1971,7 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
     }
 END_TEST
 
-/* The file system has no space for a tombstone: the request fails at once, and the tombstone is
- * tried again. */
+/* The file system has no space for a tombstone: the request fails at once; it is tried again. */
 START_TEST(a_removal_does_not_wait_for_a_full_disk)
     {
         struct node *node = node_disk();
@@ -2009,8 +2002,7 @@ START_TEST(a_removal_does_not_wait_for_a_full_disk)
     }
 END_TEST
 
-/* Everything that was sent to the disk without an answer; the tierer's next life found all of
- * it. */
+/* All that was sent to the disk without an answer; the tierer's next life found all of it. */
 #define IN_FLIGHT (16u * 64u)
 #define KEY_BYTES 900u /* a note of a long key takes room */
 static void find_all(struct node *node, char names[][KEY_BYTES])

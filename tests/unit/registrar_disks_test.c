@@ -176,8 +176,7 @@ static sl_err removed(struct node *node, uint64_t seq)
     return reply.code != SL_OK ? reply.code : (sl_err)reply.body.remove_reply.codes.at[0];
 }
 
-/* The end of another disk's scan drops half-found blocks, but not while the other half may be found
- * next. */
+/* Another disk's end of scan drops half-found blocks, but not while the other half may follow. */
 START_TEST(half_of_a_block_waits_for_the_end_of_its_own_scan)
     {
         static const struct found found[] = {
@@ -203,8 +202,7 @@ END_TEST
 
 /* ---- distribution over disks ---- */
 
-/* Regression: it got a tombstone after five seconds, and the block was lost when the other disk
- * appeared. */
+/* Regression: it got a tombstone after 5 s, and the block was lost when the other disk appeared. */
 START_TEST(half_of_a_block_waits_for_a_disk_that_comes_late)
     {
         static const struct found found[] = {
@@ -255,8 +253,7 @@ START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
     }
 END_TEST
 
-/* The tombstone for the dropped half exists already. Regression: the next registrar did not know
- * it. */
+/* The dropped half's tombstone exists already. Regression: the next registrar did not know it. */
 START_TEST(a_removal_from_a_disk_that_is_away_outlives_the_registrar)
     {
         struct node *node = node_start(settings);
@@ -310,8 +307,7 @@ START_TEST(half_of_a_block_waits_for_a_disk_that_comes_again)
     }
 END_TEST
 
-/* As an object, and as a part of another block. Regression: the key was busy as long as the half
- * waited. */
+/* As an object, and as a part of another block. Regression: the key was busy meanwhile. */
 START_TEST(a_put_under_the_key_of_half_of_a_block_takes_its_place)
     {
         static struct grants grants;
@@ -862,8 +858,7 @@ static sl_err scan_ends(struct node *node, uint32_t number)
     return reply.code;
 }
 
-/* The tombstones for disks that have not appeared yet are copied to each one that appears: all of
- * them fit. */
+/* Tombstones for disks that have not appeared are copied to each that appears: all of them fit. */
 START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
     {
         static const char *const roomy[] = {"disk",         "1GiB",  "disk_path", "/one,/two",
@@ -947,8 +942,7 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
     }
 END_TEST
 
-/* A missing disk may never appear: evictions from the index leave half of the tombstones to
- * removals. */
+/* A missing disk may never appear: evictions leave half of the tombstones to removals. */
 START_TEST(halves_that_are_given_up_leave_room_for_removals)
     {
         static const char *const three[] = {

@@ -1,5 +1,4 @@
-/* tests/unit/registrar_evict_test.c - memory pressure without a disk: LRU, pins, requests that
- * wait. */
+/* tests/unit/registrar_evict_test.c - memory pressure without a disk: LRU, pins, waiting. */
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/units.h"

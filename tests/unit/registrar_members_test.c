@@ -112,8 +112,7 @@ static bool lists(const struct disk *disk, const char *name)
     return false;
 }
 
-/* Repeats both reports until the answers are final; returns a bit for each disk that is to begin
- * empty. */
+/* Repeats both reports until the answers are final; returns a bit for each disk to empty. */
 static uint32_t judge(struct node *node, const struct disk disks[2])
 {
     uint32_t emptied = 0;
@@ -390,8 +389,7 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
     }
 END_TEST
 
-/* C has left, and is removed from the lists. B's tierer has restarted and not yet reported its
- * disk. */
+/* C has left and is removed from the lists. B's restarted tierer has not reported its disk. */
 START_TEST(disk_whose_tierer_is_about_to_tell_is_not_struck_with_one_that_left)
     {
         struct disk a = disk_of("A", 7, "BC"), b = disk_of("B", 7, "AC");
@@ -556,8 +554,7 @@ START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
     }
 END_TEST
 
-/* A list whose write failed may still be on the disk. Runs twice, with a restart of the registrar
- * in between. */
+/* A list whose write failed may still be on the disk. Runs twice, with a restart in between. */
 START_TEST(list_that_failed_and_is_there_voids_nobody)
     {
         struct disk disks[2], d = disk_of("D", 0, "");

@@ -412,7 +412,7 @@ static void recover(void)
     scan();
 }
 
-/* Counts the values that must exist at operation `at` and do not; bytes that are served are always
+/* Counts the values that must exist at operation `at` and do not; served bytes are always
  * compared. */
 static uint32_t lost_at(uint64_t at, bool removals)
 {
@@ -960,8 +960,8 @@ START_TEST(room_that_others_take_and_give_back_is_done_without_and_used_again)
     }
 END_TEST
 
-/* There is no space for even two files: values on the disk are served and may be removed, and none
- * is accepted. */
+/* There is no space for even two files: values on disk are served and may be removed, none is
+ * accepted. */
 START_TEST(room_for_one_file_is_a_full_disk_that_reads_and_removes)
     {
         char reason[SL_METRICS_REASON_BYTES];

@@ -64,8 +64,7 @@ void tape_disk_init(struct tape_disk *disk);
 void tape_disk_fini(struct tape_disk *disk);
 /* Takes one of the finished requests, chosen at random. False: none has finished. */
 bool tape_disk_take(struct tape_disk *disk, uint64_t random, struct tape_done *out);
-/* Applies one operation of a tape to an image. sectors: apply only this number of a write's first
- * sectors. */
+/* Applies one operation of a tape to an image. sectors: limit for a write. */
 void tape_play(struct tape_image *image, const struct tape_op *op, uint64_t sectors);
 
 #endif

@@ -125,8 +125,7 @@ static void job_ticket(struct decode *self, struct decode_job *job)
     }
 }
 
-/* Decodes: computes the output, which extends the last block, and stores the blocks it
- * completed. */
+/* Decodes: computes the output, which extends the last block, and stores completed blocks. */
 static void job_store(struct decode *self, struct decode_job *job)
 {
     struct pd_engine *engine = &self->engine;
@@ -191,8 +190,7 @@ static void job_received(struct decode *self, struct decode_job *job,
     }
 }
 
-/* Checks layers as they are reported: each must have the right bytes at that moment, even if others
- * are missing. */
+/* Checks layers as they are reported: each must be right, even if others are missing. */
 static void job_layers(struct decode *self, struct decode_job *job)
 {
     struct pd_engine *engine = &self->engine;

@@ -16,8 +16,7 @@
 
 /* ---- memory ---- */
 
-/* Calls each() with every piece of a block in layers [first, end) and the place of its bytes in the
- * part. */
+/* Calls each() with every piece of a block in layers [first, end) and its bytes in the part. */
 static uint64_t pieces_walk(struct pd_engine *engine, uint32_t block, const uint64_t *chain,
                             uint64_t first, uint64_t end,
                             uint64_t (*each)(unsigned char *piece, const unsigned char *right,

@@ -73,15 +73,13 @@ uint64_t pd_layer_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain
 uint64_t pd_block_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain);
 void pd_block_poison(struct pd_engine *engine, uint32_t block);
 uint64_t pd_block_unpoisoned(struct pd_engine *engine, uint32_t block);
-/* Sends or takes one message. False: there is none, the channel is full, or the other side has
- * ended. */
+/* Sends or takes a message. False: none, or the channel is full, or the other side has ended. */
 bool pd_say(const struct pd_engine *engine, const struct pd_message *message);
 bool pd_hear(const struct pd_engine *engine, struct pd_message *message);
 /* Waits a moment for a message. */
 void pd_rest(const struct pd_engine *engine);
 
-/* Request `number` of a run: the same on both sides. A third of them share their beginning with
- * others. */
+/* Request `number` of a run: the same on both sides. A third share their beginning. */
 struct pd_request {
     uint32_t token_count, block_count; /* of the input; the last block may be incomplete */
     uint32_t tokens[(PD_BLOCKS_MAX + 1) * PD_BLOCK_TOKENS]; /* with space for the output */

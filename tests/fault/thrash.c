@@ -47,7 +47,7 @@ static void usage(FILE *to)
         "  --memory SIZE    arena (default 64MiB)\n"
         "  --disk SIZE      disk tier (default: 2GiB, in overflow 192MiB)\n"
         "  --deadline-ms N  of every call (default 2000)\n"
-        "  --margin-ms N    a call that comes back so much after its deadline is late (default "
+        "  --margin-ms N    a call that returns N ms after its deadline is late (default "
         "250)\n"
         "  --directory DIR  where the run's directory is made (default $TMPDIR or /tmp)\n"
         "  --node PATH      the supervisor script (default: deploy/sluice-node of the source "

@@ -129,7 +129,7 @@ static void space_audit(struct driver *driver, struct thrash *thrash)
     }
     driver->leaks++;
     thrash_note(driver->shared,
-                "leak: %ju bytes are used, %ju by what is there; claims %ju, quarantined %ju, "
+                "leak: %ju bytes are used, %ju by values; claims %ju, quarantined %ju, "
                 "retired %ju, to be written %ju, engines %ju",
                 (uintmax_t)driver->used_bytes, (uintmax_t)driver->live_bytes, (uintmax_t)values[0],
                 (uintmax_t)values[1], (uintmax_t)values[2], (uintmax_t)values[3],

@@ -63,7 +63,7 @@ enum thrash_verdict thrash_judge(struct thrash *thrash, uint32_t object, uint64_
     }
     if (code == SL_ERR_CORRUPT) { /* counted as a miss, but no fault here corrupts a disk */
         thrash_count(thrash, THRASH_wrong, 1);
-        thrash_note(thrash->shared, "wrong: object %u is said to be corrupt by %s", object, how);
+        thrash_note(thrash->shared, "wrong: object %u is reported as corrupt by %s", object, how);
         return THRASH_BAD;
     }
     if (code != SL_ERR_NOT_FOUND || before != after || thrash_phase(before) != THRASH_PRESENT) {

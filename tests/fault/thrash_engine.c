@@ -289,8 +289,9 @@ static void op_wait(struct thrash_engine *engine, struct op *op)
     op->result = result;
     if (op->layers_told > 0 && result.code == SL_OK && result.block_count != op->blocks_told) {
         thrash_count(engine->thrash, THRASH_wrong, 1);
-        thrash_note(engine->thrash->shared, "wrong: layers of %u blocks were told, %u are loaded",
-                    op->blocks_told, result.block_count);
+        thrash_note(engine->thrash->shared,
+                    "wrong: layers of %u blocks were reported, %u are loaded", op->blocks_told,
+                    result.block_count);
     }
 }
 

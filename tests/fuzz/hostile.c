@@ -733,7 +733,7 @@ static void come_or_go(struct hostile *hostile)
 {
     uint64_t which = hostile_byte(&hostile->input);
     if (traced()) {
-        fprintf(stderr, "%s comes or goes\n", hostile_senders[which % HOSTILE_SENDERS]);
+        fprintf(stderr, "%s starts or ends\n", hostile_senders[which % HOSTILE_SENDERS]);
     }
     struct sl_proc_id proc = hostile_proc((uint32_t)which % HOSTILE_SENDERS);
     if (!is_living(hostile, proc)) {

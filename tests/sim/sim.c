@@ -501,7 +501,7 @@ void sim_stop(struct sim *sim, uint32_t node, uint64_t duration_ns)
 void sim_hang(struct sim *sim, uint32_t number)
 {
     struct sim_node *node = &sim->nodes[number];
-    SIM_CHECK(sim->supervisor != NULL && node->program == NULL, "nobody would end it");
+    SIM_CHECK(sim->supervisor != NULL && node->program == NULL, "no process would end it");
     if (node->alive && node->stopped_until_ns <= sim->now_ns) {
         sim_note(sim, "hang", node, 0);
         node->stopped_ns = sim->now_ns;
@@ -711,7 +711,7 @@ void sim_run_until(struct sim *sim, uint64_t at_ns)
         struct sim_event event = event_pop(sim);
         sim->at_once = event.at_ns > sim->now_ns ? 0 : sim->at_once + 1;
         SIM_CHECK(sim->at_once < AT_ONCE_MAX,
-                  "%s never comes to rest: event kind %d at %llu ns again and again",
+                  "%s never rests: event kind %d at %llu ns again and again",
                   sim->nodes[event.node].name, (int)event.kind, (unsigned long long)sim->now_ns);
         sim->now_ns = SL_MAX(sim->now_ns, event.at_ns);
         sim->events_done++;
@@ -829,7 +829,7 @@ void sim_power_cut(struct sim *sim, uint32_t number, uint64_t restart_ns)
         }
     }
     free(all);
-    SIM_CHECK(kept > 0, "nobody starts again");
+    SIM_CHECK(kept > 0, "no actor starts again");
     for (uint32_t i = 0; i < SIM_DISKS; i++) {
         mem_disk_crash(&host->disks[i], sim_random(sim));
     }

@@ -185,7 +185,7 @@ static void check_at_rest(struct run *run, uint32_t number, uint64_t used_bytes,
               "host %u is at rest, yet pins of peers are left", number);
     SIM_CHECK(sim_metric(run->sim, host->door, "takes_open") == 0 &&
                   sim_metric(run->sim, host->door, "loans_open") == 0,
-              "host %u is at rest, yet blocks are lent or read", number);
+              "host %u is at rest, yet blocks are in use or being read", number);
     SIM_CHECK(sim_metric(run->sim, host->actors[host->actor_count - 2], "handovers_active") == 0,
               "host %u is at rest, yet hand-overs are left", number);
     SIM_CHECK(used_bytes == bytes, "space is lost at host %u: %llu bytes are used, %llu by objects",
@@ -640,7 +640,7 @@ static void run_print(struct run *run)
     const struct handovers *handovers = &run->handovers;
     if (has(run, HANDOVERS)) {
         printf("%llu hand-overs (%llu directly): %llu complete, %llu failed, %llu unanswered; "
-               "prefill: %llu sent, %llu failed; %llu layers were told\n",
+               "prefill: %llu sent, %llu failed; %llu layers were reported\n",
                U(handovers->begun), U(handovers->direct), U(handovers->complete),
                U(handovers->failed), U(handovers->unanswered), U(handovers->sent),
                U(handovers->send_failed), U(handovers->layers_told));

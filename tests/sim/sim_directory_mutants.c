@@ -7,10 +7,10 @@
 
 enum mutant { MUTANT_NONE, RECORD_FIRST, TOLD_ONCE, REMOVED_UNTOLD, PEERS_UNASKED, MUTANTS };
 static const struct sim_mutant mutants[MUTANTS] = {
-    [RECORD_FIRST] = {1, "a node's record stands before its keys are told again"},
-    [TOLD_ONCE] = {1, "a server that comes back is told nothing again"},
+    [RECORD_FIRST] = {1, "a node's record is written before its keys are sent again"},
+    [TOLD_ONCE] = {1, "a server that returns is not sent the keys again"},
     [REMOVED_UNTOLD] = {0, "what a node removes it does not take back"},
-    [PEERS_UNASKED] = {1, "while the server says nothing, nobody is asked"},
+    [PEERS_UNASKED] = {1, "while the server is silent, no peer is asked"},
 };
 static enum mutant mutant; /* of this process */
 

@@ -55,7 +55,7 @@ struct scenario {
     (SERVER_EMPTY | SERVER_KEPT | SERVER_OLD | SERVER_STOPS | SERVER_SLOW | SERVER_CUT)
 static const struct scenario scenarios[] = {
     {"undisturbed", 0},
-    {"the server comes back empty", SERVER_EMPTY},
+    {"the server returns empty", SERVER_EMPTY},
     {"the server dies", SERVER_EMPTY | SERVER_KEPT | SERVER_OLD},
     {"the server stops and is slow", SERVER_STOPS | SERVER_SLOW},
     {"hosts do not reach the server", SERVER_CUT | SERVER_EMPTY},
@@ -134,7 +134,7 @@ static void record_stands(void *context, const char *key, const char *text, uint
         int length = snprintf(text_of_key, sizeof(text_of_key), "far.%u", i);
         if (known->present && known->since_ns + TOLD_NS < sent_ns) {
             SIM_CHECK(is_told(run, text_of_key, (uint32_t)length, host, incarnation),
-                      "host %u has a record, yet it has not told of %s", host, text_of_key);
+                      "host %u has a record, yet it has not reported %s", host, text_of_key);
             run->told++;
         }
     }
@@ -330,7 +330,7 @@ static void run_print(const struct run *run)
         "%s: %" PRIu64 " puts (%" PRIu64 " failed), %" PRIu64 " gets (%" PRIu64 " found, %" PRIu64
         " of them were here, %" PRIu64 " missed, %" PRIu64 " failed), slowest %" PRIu64
         " ms; the server took %" PRIu64 " commands, %" PRIu64 " records came to stand, %" PRIu64
-        " keys had been told; %" PRIu64 " events, hash %016" PRIx64 "\n",
+        " keys had been reported; %" PRIu64 " events, hash %016" PRIx64 "\n",
         run->scenario->name, far->puts, far->put_failed, far->gets, far->found, far->here,
         far->missed, far->get_failed, far->slowest_ns / SL_NS_PER_MS, sim_redis_commands(run->sim),
         run->records, run->told, sim_event_count(run->sim), sim_hash(run->sim));

@@ -35,8 +35,8 @@ static const struct sim_mutant mutants[MUTANTS] = {
     [TAKE_UNCHECKED] = {16, "digests of what is handed over are not checked"},
     [LEND_EARLY] = {15, "the last LEND is answered before decode has read all"},
     [ENGINE_OVER_EARLY] = {16, "ENGINE_OVER is answered at once"},
-    [PULL_UNFENCED] = {15, "an op that ended gives blocks back without the transporter's fence"},
-    [TAKE_UNFENCED] = {37, "blocks that a hand-over is read into do not count as lent"},
+    [PULL_UNFENCED] = {15, "an op that ended releases blocks without the transporter's fence"},
+    [TAKE_UNFENCED] = {37, "blocks that a hand-over is read into do not count as in use"},
 };
 static enum mutant mutant; /* of this process */
 

@@ -34,12 +34,12 @@ static const struct sim_mutant mutants[MUTANTS] = {
     [CLAIM_UNFENCED] = {4, "an extent whose claim expired is free at once: its fence is lost"},
     [TOMBSTONE_UNAWAITED] = {11, "a removal is answered before its tombstones are durable"},
     [TOMBSTONE_LOST] = {7, "a removal leaves no tombstone"},
-    [REPLACED_BEFORE] = {0, "the old value is gone before the new one is there"},
+    [REPLACED_BEFORE] = {0, "the old value is removed before the new one is visible"},
     [PINS_UNSEEN] = {0, "what was retired is free although it is pinned"},
     [REMOVED_TWICE] = {443, "a removal that is sent again is carried out again"},
     [COMMITTED_TWICE] = {22, "a commit that is sent again to another registrar is stale"},
     [EVICTED_UNWRITTEN] = {9, "values leave memory before a disk has them"},
-    [GET_UNCHECKED] = {19, "a get does not look whether what it copied still stands"},
+    [GET_UNCHECKED] = {19, "a get does not check whether the copied entry is still valid"},
     [NAMES_UNSYNCED] = {18, "a disk's directory is never synced"},
 };
 static const struct sim_mutant heal_mutants[ALL - MUTANTS + 1] = {

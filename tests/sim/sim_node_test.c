@@ -496,7 +496,7 @@ static void heal_hang(struct run *run)
         sim_run_until(sim, sim_now_ns(sim) + HEAL_STEP_NS);
         check_node(run, false);
     }
-    SIM_CHECK(sim_incarnation(sim, victim) != life, "an actor hangs, and nobody ends it");
+    SIM_CHECK(sim_incarnation(sim, victim) != life, "an actor hangs, and is not ended");
 }
 
 /* Longer than a process may be silent: the first one to wake must not take the others for dead. */
@@ -542,7 +542,7 @@ static const struct heal_fault {
     {"the power went", TROUBLE_POWER, 0, heal_power},
     /* Writes pause for 2 s after a failure, and a small memory has no space until they resume. */
     {"a disk failed", TROUBLE_DISK, 2 * SL_NS_PER_S, heal_disk},
-    {"a disk was away", TROUBLE_AWAY, 0, heal_away},
+    {"a disk was missing", TROUBLE_AWAY, 0, heal_away},
 };
 
 static bool all_alive(const struct run *run)
@@ -572,7 +572,7 @@ static void heal_wait(struct run *run, const struct heal_fault *fault)
         check_warm(run);
     }
     SIM_CHECK(run->probe.began_ns >= end_ns && run->probe.ended_ns <= until_ns,
-              "%s, and %llu ms after that was over nobody is served", fault->name,
+              "%s, and %llu ms after the fault ended no client is served", fault->name,
               (unsigned long long)((until_ns - end_ns) / SL_NS_PER_MS));
     run->healed_ns_max = SL_MAX(run->healed_ns_max, run->probe.ended_ns - end_ns);
 }
@@ -663,7 +663,7 @@ static void run_print(const struct run *run)
     printf(
         "%s: %llu loads (%llu blocks), %llu stores (%llu blocks, %llu existed), %llu failed, "
         "%llu unanswered, %llu cancelled, %llu unfenced, %llu verified, by layers %llu stores and "
-        "%llu layers told, longest wait %llu ms\n",
+        "%llu layers reported, longest wait %llu ms\n",
         run->scenario->name, U(work->loads), U(work->blocks_loaded), U(work->stores),
         U(work->blocks_stored), U(work->blocks_existed), U(work->failed), U(work->unanswered),
         U(work->cancelled), U(work->waited_for_fence), U(work->verified), U(work->stored_by_layers),

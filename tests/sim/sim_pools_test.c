@@ -276,7 +276,7 @@ static uint64_t run_seed(uint64_t seed)
     SIM_CHECK(bed->made > 0 && bed->mapped > 0 && bed->over > 0, "nothing happened");
     if (getenv("SL_SIM_SEED") != NULL) {
         printf("%" PRIu64 " made, %" PRIu64 " published, %" PRIu64 " revoked; %" PRIu64
-               " mapped, of these %" PRIu64 " heard that it was over, %" PRIu64
+               " mapped, of these %" PRIu64 " notified of the end, %" PRIu64
                " left; waits: %" PRIu64 " timed out, %" PRIu64 " owners died; %" PRIu64
                " kills, %" PRIu64 " stops\n",
                bed->made, bed->published, bed->revoked, bed->mapped, bed->over, bed->left,

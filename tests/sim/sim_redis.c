@@ -185,7 +185,7 @@ static size_t command_parse(char *at, size_t length, struct redis_command *out)
     if (end == NULL) {
         return 0;
     }
-    SIM_CHECK(at[0] == '*', "the directory said nonsense to its server");
+    SIM_CHECK(at[0] == '*', "the directory sent nonsense to its server");
     uint32_t count = (uint32_t)strtoul(at + 1, NULL, 10);
     SIM_CHECK(count > 0 && count <= REDIS_WORDS_MAX, "a command of %u words", count);
     size_t used = (size_t)(end + 1 - at);
@@ -194,7 +194,7 @@ static size_t command_parse(char *at, size_t length, struct redis_command *out)
         if (end == NULL) {
             return 0;
         }
-        SIM_CHECK(at[used] == '$', "the directory said nonsense to its server");
+        SIM_CHECK(at[used] == '$', "the directory sent nonsense to its server");
         size_t bytes = strtoul(at + used + 1, NULL, 10);
         used = (size_t)(end + 1 - at);
         if (length - used < bytes + 2) {
@@ -429,7 +429,7 @@ static struct stream *stream_make(struct sim *sim)
 {
     struct sim_redis *self = redis_of(sim);
     const struct sim_node *node = sim->turn;
-    SIM_CHECK(node != NULL, "a socket, and nobody runs");
+    SIM_CHECK(node != NULL, "a socket, but no process runs");
     for (uint32_t i = 0; i < STREAMS_MAX; i++) {
         struct stream *stream = &self->streams[i];
         bool over = stream->used && stream_node(sim, stream) == NULL && stream->out.first == NULL;

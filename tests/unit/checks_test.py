@@ -144,7 +144,7 @@ class Limits(unittest.TestCase):
         self.assertIn("RLIMIT_NPROC has 63 left of 63", worst({**self.facts(), "limits": {**UNLIMITED, "threads": 63}})[1])
         self.assertEqual(set(checks.shell_limits(child.pid).values()), {-1})
 
-    @unittest.skipUnless(platform.machine() == "x86_64", "skipped: the rules know the calls of x86-64 alone")
+    @unittest.skipUnless(platform.machine() == "x86_64", "skipped: the rules know only the calls of x86-64")
     def test_a_profile_that_refuses_what_a_node_needs_is_seen(self):
         for call, settings, want in ((PIDFD_OPEN, (), "pidfd: Operation not permitted"), (IO_URING_SETUP, (), ""),
                                      (IO_URING_SETUP, (("disk", "1GiB"),), "io_uring: Operation not permitted"),

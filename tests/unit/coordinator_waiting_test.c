@@ -485,7 +485,7 @@ static const struct {
     const char *what;
     bool answered; /* else the transporter says nothing */
     uint64_t came, taken;
-} slow_nodes[] = {{"nobody knows whether they are anywhere", false, 0, 2},
+} slow_nodes[] = {{"it is unknown whether they exist", false, 0, 2},
                   {"none came in time", true, 0, 2},
                   {"some came in time", true, 3, 5}};
 START_TEST(other_nodes_are_waited_for_as_long)

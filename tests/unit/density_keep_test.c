@@ -68,7 +68,7 @@ static void check_goes_last(struct sl_density *density, uint64_t first, uint32_t
          unit = sl_density_next(density, false)) {
         uint64_t hash = sl_density_user(density, unit);
         bool of_it = hash >= first && hash < first + count;
-        ck_assert_msg(of_it || seen == 0, "%u goes behind one that is kept", (uint32_t)hash);
+        ck_assert_msg(of_it || seen == 0, "%u leaves after one that is kept", (uint32_t)hash);
         if (of_it) { /* from its end */
             ck_assert_uint_eq(hash, first + count - 1 - seen);
         }

@@ -31,7 +31,7 @@ static const struct {
         bool usable;
     } steps[10];
 } stories[] = {
-    {"a peer that was never heard of is away", {{5, NOTHING, SL_PEER_AWAY, false}}},
+    {"a peer that never answered is unreachable", {{5, NOTHING, SL_PEER_AWAY, false}}},
     {"an answered greeting makes it alive until it falls silent",
      {{1, HEARD, SL_PEER_ALIVE, true},
       {2, NOTHING, SL_PEER_ALIVE, true},
@@ -45,7 +45,7 @@ static const struct {
       {1, FAILED, SL_PEER_ALIVE, true},
       {1, FAILED, SL_PEER_ALIVE, true},
       {1, FAILED, SL_PEER_BROKEN, false}}},
-    {"after its pause one trial goes out, and ends it when it works",
+    {"after its pause one trial is sent, and ends it when it works",
      {{1, FAILED, SL_PEER_AWAY, false},
       {1, FAILED, SL_PEER_AWAY, false},
       {1, FAILED, SL_PEER_AWAY, false},

@@ -477,7 +477,7 @@ START_TEST(what_moves_between_any_loads_of_a_walk_is_told_in_the_end)
             (void)sl_index_changes_step(changes, UINT64_MAX / 8, moving_told, NULL);
             for (uint32_t at = 0; at < MOVING_KEYS; at++) {
                 ck_assert_msg(moving.told[at] == (moving.refs[at] != 0),
-                              "round %u: key %u was told %d", round, at, moving.told[at]);
+                              "round %u: key %u was reported %d", round, at, moving.told[at]);
             }
         }
         sl_index_changes_destroy(&changes);

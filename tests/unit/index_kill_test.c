@@ -516,8 +516,8 @@ static void follower_check(struct follower *follower, const struct history *hist
             ck_assert_msg(
                 told->there == (state->number != 0) &&
                     (!told->there || (told->memory == state->memory && told->disk == state->disk)),
-                "unit %d part %u: told %d %d %d, is %d %d %d", unit, i, told->there, told->memory,
-                told->disk, state->number != 0, state->memory, state->disk);
+                "unit %d part %u: reported %d %d %d, is %d %d %d", unit, i, told->there,
+                told->memory, told->disk, state->number != 0, state->memory, state->disk);
         }
     }
 }

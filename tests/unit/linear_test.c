@@ -22,16 +22,16 @@ struct history {
 };
 /* clang-format off */
 static const struct history histories[] = {
-    {"a put is there", false, {OP(PUT, AT(1, 2), .value = 1), OP(GET, AT(3, 4), .value = 1)}},
+    {"a put is found", false, {OP(PUT, AT(1, 2), .value = 1), OP(GET, AT(3, 4), .value = 1)}},
     {"nothing was put", true, {OP(GET, AT(3, 4), .value = 1)}},
-    {"nothing was there", false, {OP(MISS, AT(1, 2))}},
+    {"there was no value", false, {OP(MISS, AT(1, 2))}},
     {"a committed value is missed", true, {OP(PUT, AT(1, 2), .value = 1), OP(MISS, AT(3, 4))}},
     {"a value under way may be missed", false, {OP(PUT, AT(1, 5), .value = 1), OP(MISS, AT(3, 4))}},
     {"a value under way was seen, then missed", true,
      {OP(PUT, AT(1, 9), .value = 1), OP(GET, AT(2, 3), .value = 1), OP(MISS, AT(4, 5))}},
     {"a put changes nothing", false,
      {OP(PUT, AT(1, 2), .value = 1), OP(PUT, AT(3, 4), .value = 2), OP(GET, AT(5, 6), .value = 1)}},
-    {"a put changed what was there", true,
+    {"a put changed the value", true,
      {OP(PUT, AT(1, 2), .value = 1), OP(PUT, AT(3, 4), .value = 2), OP(GET, AT(5, 6), .value = 2)}},
     {"of two puts one won", false,
      {OP(PUT, AT(1, 9), .value = 1), OP(PUT, AT(2, 8), .value = 2), OP(GET, AT(10, 11), .value = 2),

@@ -935,7 +935,7 @@ START_TEST(restarted_registrar_hears_hello_at_once)
             shortest_ns = SL_MIN(shortest_ns, took_ns);
         }
         ck_assert_uint_lt(shortest_ns, SECOND);
-        (void)printf("process: a new registrar hears hello after %" PRIu64 " ms\n",
+        (void)printf("process: a new registrar gets HELLO after %" PRIu64 " ms\n",
                      shortest_ns / SL_NS_PER_MS);
         sl_mailbox_close(&registrar);
         node_freed(node);

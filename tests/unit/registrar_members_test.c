@@ -140,14 +140,14 @@ static const struct {
     {"two that served together", {7, 7}, {"B", "A"}, {false, false}, 0},
     {"B does not know of A", {7, 9}, {"B", ""}, {false, false}, 1},
     {"A does not know of B", {9, 7}, {"", "A"}, {false, false}, 2},
-    {"each served alone", {7, 7}, {"", ""}, {false, false}, 3},
+    {"each served by itself", {7, 7}, {"", ""}, {false, false}, 3},
     {"each served with a third one", {7, 7}, {"C", "C"}, {false, false}, 3},
     {"A is new", {0, 7}, {"", ""}, {true, false}, 0},
     {"A has a list and no values", {7, 7}, {"", "C"}, {true, false}, 2},
-    {"B came while A was away, which did nothing since", {7, 8}, {"", "A"}, {false, false}, 0},
-    {"B came while A was away, which did something since", {9, 8}, {"", "A"}, {false, false}, 2},
+    {"B joined while A was missing and idle", {7, 8}, {"", "A"}, {false, false}, 0},
+    {"B joined while A was missing, then A worked", {9, 8}, {"", "A"}, {false, false}, 2},
     {"the list of A was lost", {0, 7}, {"", "A"}, {false, false}, 0},
-    {"the list of A was lost while it was away", {0, 7}, {"", ""}, {false, false}, 1},
+    {"the list of A was lost while it was missing", {0, 7}, {"", ""}, {false, false}, 1},
 };
 
 START_TEST(lists_decide_who_begins_empty)

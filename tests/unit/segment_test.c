@@ -157,7 +157,7 @@ static const struct {
     {"boot id", 40, 0x3030303030303030, 8, SL_ERR_FOREIGN},
     {"data offset zero", 24, 0, 8, SL_ERR_CORRUPT},
     {"data offset odd", 24, 4097, 8, SL_ERR_CORRUPT},
-    {"data offset behind the file", 24, UINT64_MAX - 4095, 8, SL_ERR_CORRUPT},
+    {"data offset past the file", 24, UINT64_MAX - 4095, 8, SL_ERR_CORRUPT},
     {"data size", 32, DATA_BYTES + 4096, 8, SL_ERR_CORRUPT},
     {"data size zero", 32, 0, 8, SL_ERR_CORRUPT},
     {"data size over all", 32, UINT64_MAX, 8, SL_ERR_CORRUPT},

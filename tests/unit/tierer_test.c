@@ -2276,7 +2276,7 @@ START_TEST(a_lost_newest_segment_with_tombstones_voids_what_is_older)
         losses[_i](segment_file(2));
         start_again();
         for (uint32_t n = 0; n < count; n++) {
-            ck_assert_msg(!known[n].found, "value %u is there", n);
+            ck_assert_msg(!known[n].found, "value %u exists", n);
         }
         ck_assert_uint_ge(metric("given_up_segments"), 1);
         for (uint32_t n = 0; n < count; n++) {

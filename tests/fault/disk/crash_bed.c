@@ -850,7 +850,7 @@ START_TEST(segments_without_live_values_give_their_room_back)
         }
         ck_assert_uint_gt(live, 60);
         fake_stop(&fake);
-        cut_everywhere("segments that are given back",
+        cut_everywhere("segments that are reclaimed",
                        is_long() ? from : from + (disk.op_count - from) / 3);
         node_close();
     }

@@ -269,7 +269,7 @@ static const struct ctl_command command = {
             "  --seed N                (default 1)\n"
             "  --kill-prefill          kill -9 prefill when half of the requests have ended\n"
             "  --by-layers             layer by layer: prefill stores or pushes a layer while it computes\n"
-            "                          the next ones, decode checks each as it comes\n"
+            "                          the next ones, decode checks each on arrival\n"
             "  --prefill-instance NAME, --decode-instance NAME\n"
             "                          two nodes that are each other's peers (default: one)\n"
             "  --prefill-config FILE, --decode-config FILE\n"

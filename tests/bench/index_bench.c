@@ -55,7 +55,7 @@ struct look_ups {
     uint64_t count;
 };
 
-/* Of this thread's own processor time: nothing here waits, and others may be running. */
+/* CPU time of this thread: nothing here waits, and other threads may run. */
 static uint64_t now_ns(void)
 {
     struct timespec now;

@@ -174,7 +174,7 @@ struct bench {
     struct fabric_end end;
     uint32_t connections, key;
     uint64_t total_bytes;
-    struct sl_digest *digests; /* of the values of a size */
+    struct sl_digest *digests; /* digests of the values of one size */
     unsigned char *pool;       /* MEMORY bytes: [layer][block][piece] */
     uint32_t pool_memory;
     uint64_t copied_bytes; /* copied after the socket */

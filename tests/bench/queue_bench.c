@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ROUNDS          3u /* of every case, in turns: the median counts */
+#define ROUNDS          3u /* rounds of every case, in turns: the median counts */
 #define START_NS        (10 * SL_NS_PER_S)
 #define ANSWER_NS       (10 * SL_NS_PER_S)
 #define AWAKE_NS        SL_NS_PER_S /* longer than any answer takes */
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
         return 1;
     }
     sl_err err = measure(&bench, &why);
-    char path[64]; /* of a killed process */
+    char path[64]; /* file of a killed process */
     (void)snprintf(path, sizeof(path), "%s/echo.sock", bench.directory);
     (void)unlink(path);
     (void)rmdir(bench.directory);

@@ -36,16 +36,16 @@ static const char *policies[2] = {"lru", "density"}; /* lru twice shows the nois
 
 struct side {
     struct fake_env fake;
-    uint64_t cpu_ns, committed; /* of the turn */
+    uint64_t cpu_ns, committed; /* in this turn */
     struct sl_index_stats index;
 };
 
 struct bench {
     struct side sides[2];
-    struct sl_codec *codec; /* of the sender */
+    struct sl_codec *codec; /* the sender's */
     uint64_t block_count;
     uint32_t turn_count;
-    uint64_t clock_ns; /* what reading the clock adds */
+    uint64_t clock_ns; /* time that reading the clock takes */
     char keys[2][BATCH_MAX][KEY_BYTES];
     struct sl_item_want wants[BATCH_MAX];
     struct sl_item_group groups[BATCH_MAX];

@@ -114,7 +114,7 @@ class Bytes(unittest.TestCase):
             self.assertEqual(counter(b, "transporter.0", "pulled_values"), 8 * 8 * 5 * 5)
             self.assertGreater(counter(b, "transporter.0", "pull_copied_bytes"), 0)
             self.assertEqual(counter(b, "coordinator", "blocks_from_remote"), 8 * 8 * 5)
-            self.assertEqual(b.ctl("ls").stdout, b"")  # nothing was kept
+            self.assertEqual(b.ctl("ls").stdout, b"")  # no block was kept
             wait_until(lambda: counter(b, "transporter.0", "pool_engines") == 0, 20, "no pool stays registered")
 
     def test_with_the_setting_true_a_copy_is_kept(self):

@@ -238,7 +238,7 @@ class Straight(Handing):
 
         def end(process):
             _, errors = process.communicate(timeout=60 * PATIENCE)
-            self.assertEqual(process.returncode, 0, errors + self.b.logs())  # no byte was wrong, and none came late
+            self.assertEqual(process.returncode, 0, errors + self.b.logs())  # no byte was wrong or late
             wait_until(lambda: counter(self.b, "transporter.0", "pool_engines") == 0, 20, "its pools are let go")
 
         def first():

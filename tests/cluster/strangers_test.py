@@ -1,5 +1,5 @@
-"""A host that is in the network and nothing else: a port scan of nodes and masters from another namespace, and connections that take all
-places while a peer joins, connects and fetches."""
+"""A host that is only in the network: a port scan of nodes and masters from another namespace, and connections that take all places while a
+peer joins, connects and fetches."""
 
 import json
 import os

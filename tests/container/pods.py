@@ -89,7 +89,7 @@ class Container:
             return int((line.read().split() or ["0"])[0])
 
     def exec(self, *command, stdin=None):
-        """As `kubectl exec`, and as probes and hooks do."""
+        """Runs a command like `kubectl exec`, probes and hooks."""
         variables = [f"{name}={value}" for name, value in {**self.machine.image_environment, **self.environment}.items()]
         return subprocess.run(["nsenter", f"--target={self.first()}", "--mount", "--pid", "--uts", "--ipc", "--net", "--root", "--wdns=/",
                                *as_user(self.uid), "env", "-i", *variables, *command],

@@ -48,7 +48,7 @@ class Recipe:
     free_gib: float                      # free space that the disk must have before the first step
     pythons: tuple = ("3.11", "3.12")
     base: object = None                  # a recipe whose packages are also visible: torch is 5 GiB
-    pinned: bool = True                  # by constraints.txt, where its steps name no version
+    pinned: bool = True                  # versions are from constraints.txt, where its steps name none
 
 
 @dataclasses.dataclass

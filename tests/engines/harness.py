@@ -141,7 +141,7 @@ class Run:
         return target
 
     def mooncake_wheel(self):
-        """Mooncake's own package and the CUDA runtime that it is linked with, kept beside the environments: (for PYTHONPATH, for
+        """Mooncake's own package and the CUDA runtime that it is linked with, kept next to the environments: (for PYTHONPATH, for
         LD_LIBRARY_PATH). Raises Skipped if they cannot be downloaded."""
         cuda = self.package_beside("mooncake-cuda", MOONCAKE_CUDA)
         return self.package_beside("mooncake-wheel", MOONCAKE), os.path.join(cuda, "nvidia", "cuda_runtime", "lib")

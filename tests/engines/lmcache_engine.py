@@ -20,7 +20,7 @@ RECIPE = Recipe("lmcache", free_gib=1, pinned=False, base=vllm_engine.RECIPE, st
 
 WORKER = os.path.join(HERE, "lmcache_worker.py")
 MP_WORKER = os.path.join(HERE, "lmcache_mp_worker.py")
-MP_CHUNKS = 16         # of 1 MiB
+MP_CHUNKS = 16         # chunks of 1 MiB
 CHUNK = 256
 COUNT = 4096           # tokens of a prompt: 16 chunks of 1 MiB
 WORK_SECONDS = 6

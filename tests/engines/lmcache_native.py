@@ -15,7 +15,7 @@ from turns import SECONDS, Turns
 TIER_WORKER = os.path.join(HERE, "vllm_tier_worker.py")
 SPEED_CHUNKS, SPEED_COUNT, TOKEN_BYTES = (128, 2048), 32768, 2048  # tokens of a chunk, of a prompt: 256 KiB and 4 MiB, 64 MiB
 SPEED_ROUNDS, SPEED_TURNS, SPEED_GIB = 7, 3, 2  # all stored values fit
-TIER_CHUNKS = 64       # of 64 KiB in vLLM's own memory
+TIER_CHUNKS = 64       # chunks of 64 KiB in vLLM's own memory
 TIER_COUNT = 32
 TIMEOUT = 5            # seconds that a job may take: the most that a failure costs
 SCHEDULER_SECONDS = 0.25  # the limit of one call in a scheduler, for a busy machine

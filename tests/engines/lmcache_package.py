@@ -73,7 +73,7 @@ class Package:
         return Outcome(note=f"GET {rows['GET'][0]}/{KEYS}: LMCache's connector refuses to read one by one")
 
     def source(self):
-        """The tests of the source package, fetched by pip and kept beside the environments."""
+        """The tests of the source package, fetched by pip and kept next to the environments."""
         target = os.path.join(os.path.dirname(self.run.environment.directory), f"lmcache-{VERSION}-tests")
         if os.path.exists(os.path.join(target, TESTS)):
             return target

@@ -67,7 +67,7 @@ class Sglang(Things):
         self.stored(worker, 1, objects=PAGES * (2 if kind == "mha" else 1))
         self.hit(worker, 1)
         answer = worker.ask(do="read", seed=1, pages=PAGES)
-        self.stored(worker, 1, objects=0)  # nothing is written twice
+        self.stored(worker, 1, objects=0)  # no page is written twice
         check(answer["right"], "other bytes the second time")
         outcome = self.hit(worker, 1)
         worker.stop()

@@ -15,7 +15,7 @@ WORKER = os.path.join(HERE, "sglang_native_worker.py")
 PAGE, PAGES = 64, 16
 LAYOUTS = (("mha", "layer_first"), ("mha", "page_first"), ("mha", "page_first_direct"), ("mha", "page_head"),
            ("mla", "layer_first"), ("mla", "page_first"), ("mla", "page_first_direct"))
-HEADS = 4  # of the model
+HEADS = 4  # heads of the model
 WORK_SECONDS = 6
 CALL_SECONDS = 10  # a batch when the node does not answer: its deadline is 2 s
 HICACHE = {"mode": "hicache", "kind": "mha", "layout": "page_first", "heads": HEADS}
@@ -80,7 +80,7 @@ class Native(Things):
         self.missed(worker, 1)
         self.stored(worker, 1, objects=PAGES)
         self.hit(worker, 1)
-        self.stored(worker, 1, objects=0)  # nothing is written twice
+        self.stored(worker, 1, objects=0)  # no page is written twice
         outcome = self.hit(worker, 1)
         self.end(worker)
         return outcome

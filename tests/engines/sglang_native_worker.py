@@ -20,7 +20,7 @@ from serve import serve
 from sglang_worker import LAYERS, PAGE, HiCache, Linker, bytes_of
 
 DIM, LATENT, POOL_TOKENS = 64, 512 + 64, 1024
-# Of a page [K or V][layer][token][head][dim], or [layer][token][latent]: the order that a layout has it in.
+# A layout's order of the dimensions of a page: [K or V][layer][token][head][dim], or [layer][token][latent].
 MHA_ORDER = {"page_first": (0, 2, 1, 3, 4), "page_head": (0, 3, 2, 1, 4)}
 MLA_ORDER = {"page_first": (1, 0, 2)}
 

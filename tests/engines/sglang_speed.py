@@ -37,7 +37,7 @@ class Speed:
                                              device_capacity_tokens=device.size, start_layer=0, end_layer=LAYERS)
         self.bytes = self.pool.kv_buffer.view(torch.uint8)
         self.bytes.random_(0, 256)
-        self.first = torch.arange(self.pages * PAGE)  # what is stored, and where it is read to
+        self.first = torch.arange(self.pages * PAGE)  # pages to store, and pages to read them to
         self.second = self.first + self.pages * PAGE
         self.client = sluice.Client()
         cut = {"sluice.sglang, heads cut in two": self.storage("dynamic", native, tp_lcm_size=2)} if heads > 1 else {}

@@ -34,7 +34,7 @@ SETS = {"base": (4, 1500), "pair": (4, 1500), "embedded": (4, 1500), "disk": (4,
         "master": (8, 1500), "client": (8, 1500), "engine": (8, 1500), **{actor: (8, 1500) for actor in KILLS}}
 SETS_OF = {("llama", 1, 1): tuple(SETS)}  # model, ranks, stages
 SETS_OF_OTHERS = ("base", "disk")
-KILLS_MAX = 3        # of one actor during a set
+KILLS_MAX = 3        # kills of one actor during a set
 KILL_PAUSE_S = 0.4
 DISK_ROUNDS = 4
 DISK_SECONDS = 25    # a load from disk takes far less, one that waits for its deadline 30 s

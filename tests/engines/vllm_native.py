@@ -22,7 +22,7 @@ STOPPED_SECONDS = 60  # limit of answers while a process of the node is stopped 
 
 
 class NativeNode(harness.NativeNode):
-    """With one swapper a rank."""
+    """A node with one swapper a rank."""
 
     connector = "native"
 
@@ -54,7 +54,7 @@ class Native(Vllm):
         wait_until(hits, 60, "the engine uses the new node")
 
     def sync(self):
-        """Loads before the step instead of beside it."""
+        """Loads before the step instead of during it."""
         self.filled("base", self.engine())
         found = self.hit("base", self.engine("sync", extra={"load": "sync"}))
         self.engine("sync").worker.stop()
@@ -120,7 +120,7 @@ class Native(Vllm):
         return node.counters()["ops_by_layers"]
 
     def share(self, what, extra=None, **which):
-        """Two ranks read what one stored, and one reads what two stored. which: how the two are made."""
+        """Two ranks read what one stored, and one reads what two stored. which: how the two are started."""
 
         def scenario():
             two_are = {"model": "llama", **which}

@@ -11,7 +11,7 @@ WORKER = os.path.join(HERE, "vllm_worker.py")
 START_SECONDS = 240
 ANSWER_SECONDS = 180
 VOCABULARY = 1000
-TOKENS = 8  # of each answer
+TOKENS = 8  # tokens of each answer
 VARIABLES = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
              "VLLM_DO_NOT_TRACK": "1"}
 

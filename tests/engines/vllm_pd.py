@@ -50,7 +50,7 @@ class Pair:
     def __init__(self, pd, mode, nodes, model="llama"):
         told = {"handover": mode, "save": False, "handover_timeout": HANDED_SECONDS, "timeout": 5}
         self.mode, self.model = mode, model
-        self.node_name = None  # of prefill's node
+        self.node_name = None  # name of prefill's node
         self.start = {what: functools.partial(Engine, pd.run, pd.model(model), node, extra=told, core=core)
                       for core, (what, node) in enumerate(zip(("prefill", "decode"), nodes))}
         self.prefill, self.decode = (start(wait=False) for start in self.start.values())

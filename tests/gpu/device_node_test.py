@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which device a node's swapper runs on, and what a lost GPU does to the node.
+"""Which device a node's swapper runs on, and how a node handles a lost GPU.
 
     device_node_test.py [FOLDER OF A DRIVER THAT PLAYS A GPU]"""
 import json

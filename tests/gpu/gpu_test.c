@@ -264,8 +264,8 @@ END_TEST
 
 /* ---- memory of another process ---- */
 
-/* As torch hands it out: tensors lie somewhere in a large allocation, at multiples of 512, and the
- * handle names the allocation. Two of them here: K, and V with runs of heads. */
+/* As torch allocates: tensors are somewhere in a large allocation, at multiples of 512, and the
+ * handle names the allocation. Here there are two: K, and V with runs of heads. */
 #define SEGMENT_BYTES (UINT64_C(20) * SL_MIB)
 #define TENSOR_BYTES  UINT64_C(262144)
 #define TENSOR_BLOCKS 4u

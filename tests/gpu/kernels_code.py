@@ -16,8 +16,8 @@ import struct
 import subprocess
 import sys
 
-NEW = {80, 86, 89, 90, 100, 120}  # of nvcc
-OLD = {80, 86, 89, 90}            # of ptxas 12.0
+NEW = {80, 86, 89, 90, 100, 120}  # architectures of nvcc
+OLD = {80, 86, 89, 90}            # architectures of ptxas 12.0
 LOAD_GLOBAL, STORE_GLOBAL, WIDTH_128 = 0x981, 0x986, 6
 MACHINE_CUDA = 190
 MAGIC_FATBIN = b"\x50\xed\x55\xba"
@@ -84,7 +84,7 @@ def listed(program, architecture, kernel):
 
 
 def code_errors(path, data):
-    """Of all machine code in the file; gives the set of (architecture, ABI) too."""
+    """Returns the errors of all machine code in the file, and its set of (architecture, ABI)."""
     found, errors = set(), []
     for base in cubins(data):
         architecture, abi = architecture_of(data, base), data[base + 8]

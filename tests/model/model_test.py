@@ -27,7 +27,7 @@ PATIENT = {"op_timeout": f"{10 * PATIENCE}s"}
 
 
 def reference(prompt=PROMPT, count=COUNT):
-    """With the cache off."""
+    """The tokens with the cache off."""
     return tiny_model.Engine(tiny_model.Weights()).generate(prompt, count)
 
 
@@ -87,7 +87,7 @@ class Served(unittest.TestCase):
             before.flush(timeout=10 * PATIENCE)
             before.close()
             node.stop()
-            self.assertEqual(node.leftovers(), [])  # memory is gone
+            self.assertEqual(node.leftovers(), [])  # memory is released
             node.start()
             after = self.open(node)
             run = tiny_model.Engine(tiny_model.Weights(), after).generate(PROMPT, COUNT)

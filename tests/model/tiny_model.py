@@ -9,7 +9,7 @@ import numpy as np
 from python_support import sluice
 
 VOCABULARY, WIDTH, LAYERS, WORLD = 509, 64, 4, 2
-HEADS, HEAD = 2, 16  # of each rank
+HEADS, HEAD = 2, 16  # heads of each rank
 STATE = HEADS * HEAD
 BLOCK_TOKENS, BLOCKS = 8, 48
 MODEL = {"name": "tiny-hybrid", "revision": "1", "dtype": "float32", "layout": "layer-token-head"}

@@ -49,7 +49,7 @@ static struct sl_client *client_of(bool read_only)
     return client;
 }
 
-/* Of a key that a batch has twice, the first value is stored. */
+/* If a batch has a key twice, the first value is stored. */
 static void batches(struct sl_client *client)
 {
     static char texts[BATCH][16];

@@ -15,7 +15,7 @@ from contributions_support import Probe
 from node_support import CTL, NODE, PATIENCE, Node, allowed, lives, log_of, main, wait_until
 
 LONG = f"{10 * PATIENCE}s"  # a busy machine takes longer than a probe waits
-NAMES_SAID = 8  # of nodes that run (client/tools/command/output.c)
+NAMES_SAID = 8  # names of running nodes (client/tools/command/output.c)
 CORE = min(os.sched_getaffinity(0))
 # Takes one core from all other processes for less than a second: below the kernel's limit for such processes, and a node's own.
 HOG = """

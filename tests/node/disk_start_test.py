@@ -357,7 +357,7 @@ class DiskStart(unittest.TestCase):
         segments = len([name for name in os.listdir(self.place(node)) if name.startswith("segment.")])
         self.assertGreater(segments, 15)
 
-        self.allow(held, 3)  # of the first segments' footers
+        self.allow(held, 3)  # reads of the first log files' footers
         said = node.start(disks=False).stdout
         tierer, registrar = node.pid("tierer.0"), node.pid("registrar")
         self.assertRegex(said, r"ready; degraded: .*tierer\.0 \(reading its log, [0-9]+ %\)")

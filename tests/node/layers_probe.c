@@ -22,14 +22,14 @@
     } while (0)
 
 #define LAYERS       4u
-#define BLOCKS       5u /* of a request; the last one is incomplete in hand-overs */
+#define BLOCKS       5u /* blocks of a request; the last one is incomplete in hand-overs */
 #define BLOCK_TOKENS 16u
 #define TOKENS       (BLOCKS * BLOCK_TOKENS)
 #define DEVICE       16u   /* device blocks */
 #define KV_PIECE     9001u /* K, or V, of one layer */
 #define STATE_PIECE  333u
 #define KV_LAYERS    (2 * LAYERS)
-#define STATE_LAYERS 2u /* of the layers 1 and 3 */
+#define STATE_LAYERS 2u /* in the layers 1 and 3 */
 #define POISON       0xa5
 #define MS           1000000ull
 #define S            1000000000ull
@@ -148,7 +148,7 @@ static struct side side_open(struct sl_client *client, const char *name, uint32_
                                               .pool_count = 2,
                                               .pools = pools};
     CHECK(sl_engine_register(client, &options, PATIENT, &side.engine, &why) == SL_OK);
-    for (uint32_t i = 0; i < BLOCKS; i++) { /* in an order of their own */
+    for (uint32_t i = 0; i < BLOCKS; i++) { /* in another order */
         side.blocks[i] = (first_block + 3 * i) % DEVICE;
     }
     return side;

@@ -107,7 +107,7 @@ class Balance(unittest.TestCase):
         grown = {name: after.sum(name) - before.sum(name)
                  for name in ("sluice_lookup_keys_total", "sluice_lookup_keys_duration_seconds_count", "sluice_get_bytes_total",
                               "sluice_get_duration_seconds_count")}
-        in_flight = 2  # of the killed process: one operation a thread
+        in_flight = 2  # in the killed process: one operation a thread
         hits = tiers["memory"] + tiers["disk"] + tiers["remote"]
         self.assertGreater(min(tiers["memory"], tiers["disk"], tiers["none"]), 0)
         self.assertEqual(tiers["remote"], 0)

@@ -254,7 +254,7 @@ class Flags(unittest.TestCase):
             self.assertEqual(values["evict_ratio"], "0.200000")
             self.assertEqual(values["evict_watermark"], "0.500000")
             self.assertEqual(values["put_preempt"], "7000000000ns")
-            self.assertEqual(values["put_release"], "600000000000ns")  # as Mooncake's
+            self.assertEqual(values["put_release"], "600000000000ns")  # like Mooncake's
             code, said = place.daemons[0].end()
             self.assertEqual(code, 0, said)
             self.assertIn("--enable_ha=true has no effect", said)

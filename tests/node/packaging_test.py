@@ -15,7 +15,7 @@ import unittest
 from node_support import BIN, CTL, NODE, PATIENCE, ROOT, main
 
 DEBIAN = os.path.join(ROOT, "deploy", "debian")
-PLACES = ("/var/lib/sluice", "/var/log/sluice", "/run/sluice", "/dev/shm/sluice-7")  # what a purge removes
+PLACES = ("/var/lib/sluice", "/var/log/sluice", "/run/sluice", "/dev/shm/sluice-7")  # paths that a purge removes
 COMPLETION = os.path.join(ROOT, "deploy", "completion", "sluicectl")
 # The words that bash offers after each list of words.
 COMPLETE = """

@@ -39,11 +39,11 @@
 
 #define HEADS       4u
 #define LAYERS      6u  /* K and V of three */
-#define TOKENS      16u /* of a block */
+#define TOKENS      16u /* tokens of a block */
 #define HEAD_BYTES  34u
 #define SAME_BYTES  700u
 #define SAME_LAYERS 2u
-#define BLOCKS      5u  /* of a request */
+#define BLOCKS      5u  /* blocks of a request */
 #define DEVICE      12u /* device blocks */
 #define HASH_BYTES  32u
 #define WORLD_MAX   8u
@@ -74,7 +74,7 @@ struct side {
     struct sl_driver driver; /* gpu: one rank */
     sl_cu_stream stream;
     sl_cu_ptr device[2];
-    uint32_t blocks[2][BLOCKS]; /* of each pool */
+    uint32_t blocks[2][BLOCKS]; /* blocks of each pool */
 };
 
 static uint32_t heads_of(const struct shape *shape)
@@ -573,7 +573,7 @@ static void former_check(const struct side *former)
 static void rank_main(struct shape shape, int order, int done)
 {
     struct side side, former = {.engine = NULL};
-    unsigned char asked[3]; /* what, seed, first block */
+    unsigned char asked[3]; /* command, seed, first block */
     struct sl_client *client = client_open();
     side_open(&side, client, shape);
     poison(&side);

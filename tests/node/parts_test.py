@@ -1,4 +1,4 @@
-"""Engines of 1, 2, 4 and 8 ranks that share what they store, on a real node (parts_probe.c)."""
+"""Engines of 1, 2, 4 and 8 ranks that share their blocks, on a real node (parts_probe.c)."""
 
 import os
 import subprocess

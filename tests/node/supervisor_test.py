@@ -339,7 +339,7 @@ class Supervisor(unittest.TestCase):
                 self.assertTrue(done.stdout.startswith("sluice-node "), done.stdout)
 
     def test_a_line_on_standard_error_is_no_setting(self):
-        """As of the linker, which every program and shell of such an environment prints."""
+        """For example a line of the linker, which every program and shell of such an environment prints."""
         node = Node(ranks=1, memory="16MiB")
         node.environment["LD_PRELOAD"] = "/nowhere/absent.so"
         with node:

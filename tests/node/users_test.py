@@ -158,7 +158,7 @@ def garbage(ports, heads, turns):
 
 
 class OwnedNode(Node):
-    """A node of a user; directories beside it as /tmp and /dev/shm are."""
+    """A node of a user; its parent directories are like /tmp and /dev/shm."""
 
     def __init__(self, uid, **options):
         super().__init__(**options)

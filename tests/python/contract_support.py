@@ -136,7 +136,7 @@ class Pool:
 
 
 class Memory:
-    """Anonymous memory as engines have it; address is what is registered."""
+    """Anonymous memory as engines have it; address is its start, which is registered."""
 
     def __init__(self, length, store=None):
         self.length = length

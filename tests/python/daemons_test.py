@@ -485,12 +485,12 @@ class Files(unittest.TestCase):
             self.assertEqual(sorted(os.listdir(directory)), ["name", "name.new"])
             self.assertEqual(os.stat(directory + "/name").st_mode & 0o777, 0o644)
             with mock.patch.object(daemon.os, "rename", side_effect=OSError(28, "no space")), self.assertRaisesRegex(OSError, f"'{directory}/name'$"):
-                daemon.write_file(directory + "/name", "another")  # names what it could not write, the same each time
+                daemon.write_file(directory + "/name", "another")  # names the file that it could not write, the same each time
             self.assertEqual(sorted(os.listdir(directory)), ["name", "name.new"])
 
 
 class Keeping(unittest.TestCase):
-    """A master looks at its files and its lock every few seconds."""
+    """A master checks its files and its lock every few seconds."""
 
     def setUp(self):
         asked = flags.Flags(flags.MASTER)
@@ -608,7 +608,7 @@ class Join(Served):
         self.assertTrue(os.path.exists(f"{b.members.directory}/{b.members.name}.pub"))
 
     def test_files_that_are_somebody_elses_are_named_and_stay(self):
-        """In a --cluster_dir that was a person's."""
+        """In a --cluster_dir that has a person's files."""
         own, key = f"{self.directory}/b", "1" * 40
 
         def put(text, name="own"):

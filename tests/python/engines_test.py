@@ -17,7 +17,7 @@ from node_support import BIN, PATIENCE, Node, fabric_alone, main, wait_pools, wa
 
 BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
 RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_receipt, struct sl_ticket
-STRIDE = PIECE + 64  # blocks that do not lie side by side
+STRIDE = PIECE + 64  # blocks are not adjacent
 
 
 def pool(name="attention", **options):

@@ -81,7 +81,7 @@ class Values(OnNode):
         self.back(sum(ranks, []))
 
     def test_values_that_are_to_be_kept_outlive_others(self):
-        kept, plain = self.chain("kept")[:4], self.chain("plain")[:4]  # of an eighth of memory
+        kept, plain = self.chain("kept")[:4], self.chain("plain")[:4]  # fits the eighth of memory that may be kept
         self.client.hint(kept, {"keep": 600})
         self.others()
         self.assertEqual(self.in_memory(plain), 0)

@@ -62,7 +62,7 @@ class Batches(OnPool):
     def test_delete_removes_what_is_leased(self):
         keys = self.keys(2)
         self.ended(self.client.submit_batch_set(keys, [memoryview(bytearray(10))] * 2))
-        self.ended(self.client.submit_batch_exists(keys))  # gives both a lease
+        self.ended(self.client.submit_batch_exists(keys))  # leases both
         self.assertEqual(self.ended(self.client.submit_batch_delete([*keys, self.key("none")])), (True, "", [True, True, False]))
         self.assertEqual(self.ended(self.client.submit_batch_exists(keys)), (True, "", [False, False]))
 

@@ -77,7 +77,7 @@ class OnNode(python_support.OnNode):
         super().setUp()
 
     def loop(self):
-        """As LMCache's storage manager has it."""
+        """An event loop as LMCache's storage manager has it."""
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
@@ -106,7 +106,7 @@ class OnNode(python_support.OnNode):
         return made
 
     def stored(self, backend, keys, values):
-        """Puts them and waits; what each put answered."""
+        """Puts them and waits; returns the answer of each put."""
         memory = backend.local_cpu_backend
         objects = self.objects(memory, values)
         futures = backend.batched_submit_put_task(keys, objects)

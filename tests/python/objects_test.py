@@ -20,7 +20,7 @@ KIB = 1024
 
 class OnNode(python_support.OnNode):
     def raises(self, error, call, *args, **names):
-        """The error, whose code is that of its class."""
+        """Checks that the call raises this error, and that its code is that of its class."""
         with self.assertRaises(error) as caught:
             call(*args, **names)
         if issubclass(error, sluice.SluiceError):
@@ -167,7 +167,7 @@ class Views(OnNode):
         self.raises(sluice.InvalidError, len, view)
         self.raises(sluice.InvalidError, view.__enter__)
         self.client.remove("k")
-        self.client.put("other", bytes(300 * KIB))  # would lie where it was
+        self.client.put("other", bytes(300 * KIB))  # would be at the same place
         self.assertEqual((bytes(first), bytes(second)), (value, value[10:20]))
         first.release()
         self.assertTrue(view.pinned)
@@ -443,7 +443,7 @@ class Forks(OnNode):
                         call()
                     except sluice.InvalidError as error:
                         refused += "fork" in str(error)
-                view.release()  # in the parent it stays
+                view.release()  # it stays in the parent
                 self.client.close()
                 with client(self.node) as own:
                     status = 0 if refused == 3 and own.get("k") == b"x" * 5000 else 2
@@ -496,7 +496,7 @@ class Leaks(OnNode):
             with client(self.node) as one:
                 one.exists("k")
 
-        self.client.close()  # whose own connection may come late
+        self.client.close()  # its own connection may be made late
         once()
         before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):

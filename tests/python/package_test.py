@@ -170,7 +170,7 @@ class MetadataService(unittest.TestCase):
         data = line + b"\r\nHost: h\r\n" + headers + b"\r\n" + body
         with socket.create_connection(("127.0.0.1", self.server.server_port), timeout=10 * PATIENCE) as connection:
             connection.sendall(data)
-            with contextlib.suppress(OSError):  # it may have answered and gone before
+            with contextlib.suppress(OSError):  # it may have answered and closed before
                 connection.shutdown(socket.SHUT_WR)
             answer = b""
             while True:

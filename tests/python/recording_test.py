@@ -148,7 +148,7 @@ class Files(unittest.TestCase):
 
 
 class Order(unittest.TestCase):
-    """sluice._order, beside what policy_model and a node's registrar have suites for."""
+    """Tests of sluice._order beyond those of policy_model and a node's registrar."""
 
     def test_wrong_arguments_are_named(self):
         memory = advise.Density()

@@ -154,7 +154,7 @@ class Pages(OnNode):
         self.assertEqual(told(standin.MODEL), 1)
 
     def test_weights_are_in_the_keys_and_not_their_path(self):
-        """Of the model, of a draft, and of adapters: SGLang's own keys have no more than an adapter's name and path."""
+        """Weights of the model, of a draft, and of adapters: SGLang's own keys only have an adapter's name and path."""
         one, two, other = (weights_make(self, text) for text in ("weights", "weights", "WEIGHTS"))
         adapter = [[types.SimpleNamespace(lora_name="a", lora_path=path)] for path in (one, two, other)]
 

@@ -235,7 +235,7 @@ class Life(OnNode):
 
         thread = threading.Thread(target=work)
         thread.start()
-        for _ in range(10):  # in one of the forks the thread is at the session
+        for _ in range(10):  # in one of the forks the thread is just using the session
             time.sleep(0.01)
             children.append(fork(but=thread.native_id))
             if children[-1] == 0:
@@ -441,7 +441,7 @@ class Writing(OnNode):
         self.assertEqual(self.store.put("preferred", b"v", config), 0)
         config.replica_num = 0
         self.assertEqual(self.store.put("zero", b"v", config), -600)
-        config.replica_num = 1 << 40  # as many as there can be
+        config.replica_num = 1 << 40  # as many as possible
         self.assertEqual(self.store.put("many", b"v", config), 0)
         self.assertEqual(self.store.batch_put_session_start(["many in parts"], [1], config), [0])
         self.assertRaises(TypeError, self.store.put, "k", b"v", "config")
@@ -1044,10 +1044,10 @@ class Dummy(OnNode):
         conv, _ = pools["conv_0"]
         self.assertEqual(dummy.register_buffer(conv, MIB), 0)
         self.assertEqual(dummy.register_buffer(conv + MIB // 2, MIB), -600)
-        self.assertEqual(dummy.register_buffer(conv + MIB, MIB), 0)  # beside it
+        self.assertEqual(dummy.register_buffer(conv + MIB, MIB), 0)  # adjacent to it
         gone = mooncake.MooncakeHostMemAllocator()
         late_at = gone.alloc(MIB)
-        self.assertEqual(dummy.register_buffer(late_at, MIB), 0)  # beyond what was announced: it is mapped all the same
+        self.assertEqual(dummy.register_buffer(late_at, MIB), 0)  # beyond the announced memory: it is mapped nevertheless
         self.assertEqual(dummy.unregister_buffer(late_at), 0)
         self.assertEqual(gone.free(late_at), 0)
         for late, size in ((conv + MIB, MIB + 1), (at, 3 * MIB + 1), (late_at, MIB)):

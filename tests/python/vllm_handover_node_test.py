@@ -21,7 +21,7 @@ ASKED = {"do_remote_decode": True}
 MODES = {"storage": sluice.HANDOVER_BY_STORAGE, "direct": sluice.HANDOVER_DIRECT}
 ACTORS = ("registrar", "coordinator", "swapper.0", "swapper.1", "transporter.0")
 HANDED_SECONDS = 20 * PATIENCE
-DEADLINE_SECONDS = 4.0  # of decode's receives where something is killed
+DEADLINE_SECONDS = 4.0  # limit of decode's receives when a process is killed
 
 
 def prompt(name, tokens, params=None):

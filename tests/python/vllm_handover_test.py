@@ -42,7 +42,7 @@ class Node(native.Node):
 
 
 def request(name, tokens, params=None, words=None):
-    """Its tokens follow from `words`: requests with the same ones have the same prefix."""
+    """`words` determine its tokens: requests with the same ones have the same prefix."""
     one = native.hashable(words or "words", tokens)
     one.request_id = name
     one.kv_transfer_params = params

@@ -263,7 +263,7 @@ class Facts(unittest.TestCase):
         def drafts(name, revision=None):
             return types.SimpleNamespace(draft_model_config=types.SimpleNamespace(model=name, revision=revision))
 
-        # Of long and short factors vLLM takes those that suit max_model_len, for all tokens.
+        # Of the long and short factors vLLM uses those that match max_model_len, for all tokens.
         long = {"rope_type": "longrope", "original_max_position_embeddings": 4096, "long_factor": [2.0], "short_factor": [1.0]}
         self.assertNotEqual(model(long), model(long, max_model_len=4097))
         self.assertEqual(model(long), model(long, max_model_len=2048))
@@ -274,11 +274,11 @@ class Facts(unittest.TestCase):
         self.assertNotEqual(model(skipped=["1"]), model(skipped=["2"]))
         self.assertNotEqual(model(skipped=["1"]), model())
         self.assertEqual(model(skipped=[]), model())
-        # The layers of a draft lie in the same blocks.
+        # The layers of a draft are in the same blocks.
         self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("b")))
         self.assertNotEqual(model(drafts=drafts("a")), model(drafts=drafts("a", "v2")))
         self.assertEqual(model(), model(drafts=drafts("tiny")))
-        # Of a directory with weights in two formats another one is read.
+        # If a directory has weights in two formats, this reads the other one.
         self.assertNotEqual(model(load={"load_format": "pt"}), model())
         for name, value in (("hf_config_path", "other"), ("quantization_config", {"bits": 4}), ("model_impl", "transformers"),
                             ("multimodal_config", types.SimpleNamespace(mm_processor_kwargs={"num_crops": 4}))):
@@ -298,7 +298,7 @@ class Facts(unittest.TestCase):
 # ---- registrations ----
 
 class Registrations(unittest.TestCase):
-    """A node that is played: what it says to clients and to registrations, one after the other; None: it takes them."""
+    """A played node: its answers to clients and to registrations, one after the other; None: it accepts them."""
 
     def registered(self, *says):
         said = iter(says)
@@ -512,7 +512,7 @@ class Stage:
         return self.scheduler.match(one, computed)
 
     def load(self, one, computed=0):
-        """Matched and allocated; gives the tokens."""
+        """Matches and allocates; returns the tokens."""
         tokens, later = self.match(one, computed)
         self.scheduler.allocated(one, self.allocate(one, computed + tokens), tokens)
         one.num_computed_tokens = computed + tokens
@@ -1056,13 +1056,13 @@ class Stores(unittest.TestCase):
         stage.match(one)
         stage.begin({one: 32})
         stage.end()
-        stage.begin({one: 32})  # what is under way is preempted, and its output dropped
+        stage.begin({one: 32})  # the step under way is preempted, and its output dropped
         stage.node.wait = lambda seconds: stage.node.end(stage.node.stores[0])
         self.assertTrue(stage.pool.reset_prefix_cache())
         self.assertEqual(tried, [set()])
 
     def test_a_request_that_begins_anew_stores_what_was_dropped(self):
-        """As after a reset that preempts what runs."""
+        """As after a reset that preempts running requests."""
         stage, one = Stage(), hashable("a", 64)
         stage.match(one)
         stage.begin({one: 64})

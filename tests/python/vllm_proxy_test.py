@@ -294,7 +294,7 @@ class Proxied(unittest.TestCase):
             self.assertEqual(b"".join(iter(lambda: taken(asking), b"")).count(b"HTTP/1.1 200"), 2)
 
     def begin(self, path, length, body=b""):
-        """A request whose body does not come, but for its beginning."""
+        """A request of whose body only the beginning arrives."""
         client = socket.create_connection(("127.0.0.1", self.port), SECONDS)
         self.addCleanup(client.close)
         client.sendall(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (path, length, body))

@@ -19,7 +19,7 @@ from sluice import vllm_tier
 
 ROW_BYTES, ROWS = 16 << 10, 64
 PREFIX = re.compile("vllm-tier/[0-9a-f]{64}_r0/")
-QUICK_SECONDS = 0.2 * PACE  # asleep, of calls that wait for nothing
+QUICK_SECONDS = 0.2 * PACE  # longest sleep of calls that must not wait
 
 
 def spec(events=True, layout="NHD", path="model"):

@@ -110,7 +110,7 @@ class Waiting(unittest.TestCase):
         return results
 
     def assert_all_there(self):
-        """Nothing is lost by loads that did not wait."""
+        """Loads that did not wait lose no block."""
         for chain in range(CHAINS):
             result = self.load(chain)
             self.assertEqual((result.block_count, result.not_awaited_count), (LENGTH, 0))

@@ -97,7 +97,7 @@ class Model(unittest.TestCase):
             self.assertEqual(weights.identity("hub/other", "v2"), ("hub/other", "v2"))
 
     def hub(self):
-        """A cache of huggingface_hub's; gives where the revisions of hub/model lie."""
+        """A cache of huggingface_hub's; returns the path of the revisions of hub/model."""
         cache = os.path.join(self.directory, "hub")
         os.makedirs(f"{cache}/models--hub--model/snapshots")
         patched = mock.patch.dict("sys.modules", huggingface_hub=types.SimpleNamespace(constants=types.SimpleNamespace(HF_HUB_CACHE=cache),

@@ -159,7 +159,7 @@ class Wheel(unittest.TestCase):
         try:
             loaded = self.programs_in_use(where[3])
             self.assertIn("ready", self.run_clean(os.path.join(programs, "sluicectl"), "status", *where))
-            self.assertIn("memory", self.run_clean(os.path.join(programs, "sluicectl"), "tiers", *where))  # by a file of Python
+            self.assertIn("memory", self.run_clean(os.path.join(programs, "sluicectl"), "tiers", *where))  # this command is a Python file
             trace = os.path.join(self.directory, "trace")
             with open(trace, "w", encoding="utf-8") as file:
                 file.write(self.run_clean(os.path.join(programs, "sluicectl"), "workload", "--requests", "3"))
@@ -184,7 +184,7 @@ class Wheel(unittest.TestCase):
 
     @staticmethod
     def programs_in_use(runtime_directory):
-        """{program: what it mapped}, of a node's actors."""
+        """{program: mapped files} of a node's actors."""
         loaded = {}
         for name in os.listdir(os.path.join(runtime_directory, "pid")):
             with open(os.path.join(runtime_directory, "pid", name), encoding="ascii") as file:

@@ -8,7 +8,7 @@ import time
 
 from rows import SECTIONS, exercises_all, size_text
 
-PROCESSES = {"two": 2}  # what a row's rate counts
+PROCESSES = {"two": 2}  # processes that a row's rate adds up
 
 
 def percentile(values, share):

@@ -5,7 +5,7 @@ import dataclasses
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB)
-PIECES = 64  # of a value: two tensors of 32 layers each
+PIECES = 64  # pieces of a value: two tensors of 32 layers each
 
 SECTIONS = {
     "one": "one process, which also has the memory",
@@ -35,7 +35,7 @@ class Row:
     call: str
     batch: int
     size: int  # bytes of one value; 0: existence
-    threads: int = 1  # of a process
+    threads: int = 1  # threads of a process
 
     @property
     def name(self):
@@ -47,13 +47,13 @@ class Row:
 @dataclasses.dataclass(frozen=True)
 class Exercise:
     section: str
-    kind: str  # of CALLS, or "exist"
+    kind: str  # a key of CALLS, or "exist"
     size: int
     batch: int
     threads: int = 1
 
     def rows(self):
-        """The rows it gives, by phase."""
+        """The rows that it gives, by phase."""
         if self.section == "cold":
             get = CALLS[self.kind][2 * (self.batch > 1) + 1]
             return {"get": Row(self.section, get, self.batch, self.size, self.threads)}

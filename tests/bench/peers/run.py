@@ -17,8 +17,8 @@ EXIST_KEYS = 2048
 @dataclasses.dataclass(frozen=True)
 class Phase:
     times: list  # ns of each call
-    cpu_ns: float  # of the calling process, a call
-    services_ns: float  # of the store's other processes, a call of all workers
+    cpu_ns: float  # CPU time of the calling process, a call
+    services_ns: float  # CPU time of the store's other processes, a call of all workers
 
 
 class Progress:

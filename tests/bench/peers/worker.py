@@ -31,7 +31,7 @@ class Buffer:
     """The process's own memory: where values are written from, and where they are read to."""
 
     def __init__(self, length, allocate):
-        self.length = length  # of each half
+        self.length = length  # length of each half
         if allocate is None:
             self.map = mmap.mmap(-1, 2 * length)
             self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))

@@ -36,7 +36,7 @@ struct model_prefetch_options {
     uint32_t sessions_max; /* 0: 4096 */
 };
 struct model_options {
-    uint64_t capacity_bytes;     /* of memory */
+    uint64_t capacity_bytes;     /* size of memory */
     const uint64_t *block_bytes; /* by identity; NULL: 1 each, so that bytes are blocks */
     uint32_t block_tokens;
     struct replay_hints_options hints; /* the engine's hints about the session */
@@ -50,10 +50,10 @@ struct model_options {
 struct model_result {
     uint64_t reference_count;              /* blocks requested */
     uint64_t hit_count, memory_hit_count;  /* the rest of the hits: on disk */
-    uint64_t bytes, hit_bytes;             /* of those blocks */
+    uint64_t bytes, hit_bytes;             /* of the requested blocks */
     uint64_t tokens, tokens_saved;         /* 0: not known */
-    double flops, flops_saved;             /* of prefill, of 8 billion parameters */
-    uint64_t written_count, written_bytes; /* to the disk */
+    double flops, flops_saved;             /* of prefill with 8 billion parameters */
+    uint64_t written_count, written_bytes; /* written to the disk */
     uint64_t rewritten_count;              /* of them: rewritten when their log file was
                                             * reclaimed */
     uint64_t refused_count;                /* offered to the disk and not written */

@@ -17,7 +17,7 @@ struct model_ahead {
     void *context;
     struct sl_sessions *sessions;
     uint64_t *last;   /* by session: its last request */
-    uint64_t *hashes; /* of a request */
+    uint64_t *hashes; /* hashes of one request */
 };
 
 static bool chain_here(void *context, uint32_t session);

@@ -5,7 +5,7 @@
 
 #include "runtime/base/sl_error.h"
 
-#define REPLAY_BLOCK_TOKENS   512u /* that a hash id covers */
+#define REPLAY_BLOCK_TOKENS   512u /* tokens that a hash id covers */
 #define REPLAY_LINE_BYTES_MAX (16u << 20)
 #define REPLAY_REQUESTS_MAX   10000000u
 #define REPLAY_IDS_MAX        (1u << 30)
@@ -20,7 +20,7 @@ struct replay_trace {
     struct replay_request *requests;
     uint32_t *ids;
     uint64_t request_count, request_room, id_count, id_room;
-    uint32_t blocks_max; /* of the longest request */
+    uint32_t blocks_max; /* blocks of the longest request */
 };
 
 /* Adds one line. Errors, with the wrong field: SL_ERR_INVALID, SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */

@@ -14,8 +14,8 @@
 #define USER_SIGMA         1.3
 #define OUTPUT_MEDIAN      250.0
 #define OUTPUT_SIGMA       0.9
-#define TURN_END_SHARE     0.50 /* of turns are a conversation's last */
-#define RETRY_SHARE        0.01 /* of requests repeat one exactly */
+#define TURN_END_SHARE     0.50 /* share of turns that are a conversation's last */
+#define RETRY_SHARE        0.01 /* share of requests that repeat one exactly */
 #define CONTEXT_TOKENS_MAX 131072u
 
 struct session {
@@ -37,7 +37,7 @@ struct workload {
     uint32_t next_id;
     struct system_prompt *prompts;
     struct session *sessions;
-    uint32_t *ids; /* of the request given last */
+    uint32_t *ids; /* ids of the last request returned */
     uint32_t id_room, id_count, input_length, output_length;
     bool failed;
 };

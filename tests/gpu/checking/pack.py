@@ -69,7 +69,7 @@ def glibc_of(path):
 
 
 def stripped(source, folder):
-    """A copy without what only debuggers read."""
+    """A copy without debug information."""
     copy = os.path.join(folder, "stripped")
     shutil.copyfile(source, copy)
     os.chmod(copy, 0o755)

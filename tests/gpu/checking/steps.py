@@ -56,7 +56,7 @@ class Sizes:
         self.bench_bytes = 32 * MIB if played else min(7 * GIB, memory // 4, shared // 2)
         # Name, title, multiprocessors of a kernel, sizes, counts, layout of values on the host, kind of host memory.
         self.benches = BENCHES_PLAYED if played else BENCHES
-        self.shapes = "1" if played else "7"  # of gpu_test's, under the sanitizers: all but the largest pieces
+        self.shapes = "1" if played else "7"  # shapes of gpu_test under the sanitizers: all but the largest pieces
         self.register_bytes = 64 * MIB if played else min(2 * GIB, memory // 4)
         # PIECE,LAYERS,BLOCKS of engines. A node has four times the bytes of the largest in shared memory; so has the engine itself.
         self.kill = ("16384,4,64",) if played else ("65536,8,128",)
@@ -73,7 +73,7 @@ def rows_of(results, kind):
 
 
 def bench_read(ran, results):
-    """Rows of `bench gpu --json`, each with what it is compared with."""
+    """Rows of `bench gpu --json`, each with its limits."""
     if not ran.out.startswith("{"):
         return {"reason": ran.err.strip()[-300:] or "it printed nothing"}
     said = json.loads(ran.out)

@@ -86,7 +86,7 @@ class Chunks(unittest.TestCase):
         self.assertEqual(worker.call("get", self.hashes(5)), [[CHUNK] * 5, []])
 
     def test_the_names_of_old_configurations(self):
-        """device_name and master_server_address, texts for sizes, and keys that the store knows nothing of."""
+        """device_name and master_server_address, texts for sizes, and keys that the store does not know."""
         worker, = self.engine(1, device_name="", master_server_address=MASTER, mooncake_storage_root_dir="",
                               global_segment_size="64MB", local_buffer_size="16 MB")
         self.assertEqual(worker.call("put", self.hashes(3)), [0] * 3)
@@ -103,7 +103,7 @@ class Chunks(unittest.TestCase):
         self.assertEqual(client.close(), 0)
 
     def test_a_connector_whose_setup_failed(self):
-        """The code is not looked at: everything after it answers as of an empty cache."""
+        """The connector ignores the code: all later calls answer as with an empty cache."""
         connector = Connector(f"mooncakestore://{MASTER}/", {**BASE, "global_segment_size": "50%"})
         self.assertNotEqual(connector.code, 0)
         self.assertEqual((connector.batched_contains(["a", "b"]), connector.exists("a")), (0, False))

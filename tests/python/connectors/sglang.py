@@ -33,7 +33,7 @@ def set_up(store, segment_bytes, engine=None, options=None, master=MASTER):
             code = store.setup("localhost", "P2PHANDSHAKE", segment_bytes, LOCAL_BUFFER_BYTES, "rdma", "mlx5_0", master, engine,
                                **options)
         except TypeError as error:
-            # The text has what was given, and what is accepted: a keyword that is only given is too new.
+            # The text lists the given and the accepted keywords: one that is only given is too new.
             accepted = " ".join(line for line in str(error).splitlines() if line.lstrip()[:1].isdigit())
             refused = [name for name in options
                        if re.search(rf"\b{name}\b", str(error)) and not re.search(rf"\b{name}\b", accepted)]
@@ -62,7 +62,7 @@ class HiCache:
         self.rank, self.layout, self.layers, self.run_bytes, self.grouped = rank, layout, layers, run_bytes, grouped
         self.mla = layout == "mla"
         self.halves = 1 if self.mla else 2
-        self.page_bytes = layers * run_bytes  # of a half
+        self.page_bytes = layers * run_bytes  # bytes of a half
         self.half_bytes = pages * self.page_bytes
         self.pool = HostMemory(self.halves * self.half_bytes)
         self.store = MooncakeDistributedStore()

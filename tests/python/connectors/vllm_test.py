@@ -14,7 +14,7 @@ BLOCK_TOKENS = 16
 
 
 def configured(**other):
-    """Writes the file of MOONCAKE_CONFIG_PATH; gives its name."""
+    """Writes the file of MOONCAKE_CONFIG_PATH; returns its name."""
     given = {"metadata_server": "P2PHANDSHAKE", "master_server_address": MASTER, "protocol": "rdma", "device_name": "mlx5_0",
              "global_segment_size": "64mb", "local_buffer_size": "16mb", **other}
     with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False, encoding="utf-8") as file:
@@ -127,7 +127,7 @@ class Blocks(unittest.TestCase):
         self.assertEqual(ranks[0].call("lookup", hashes), [7, 112])
 
     def test_a_block_that_is_gone_is_a_load_error(self):
-        """A negative entry names the block; the others come."""
+        """A negative entry names the block; the others are loaded."""
         first, second = self.engine(1)[0], self.engine(1)[0]
         hashes = self.hashes(12)
         self.assertEqual(first.call("save", "r", hashes), 12)
@@ -169,12 +169,12 @@ class Blocks(unittest.TestCase):
         second.start("load", [["r", hashes]] * 3)
         second.kill()
         third = self.engine(1)[0]
-        self.assertEqual(third.call("load", [["r", hashes]])[1], 0)  # what the second contributed is gone with it
+        self.assertEqual(third.call("load", [["r", hashes]])[1], 0)  # values that the second contributed are lost with it
         self.assertEqual(first.call("save", "again", hashes) + first.call("lookup", hashes)[0] >= 40, True)
         self.assertEqual(third.call("load", [["r", hashes]]), [[[]], 0])
 
     def test_reset(self):
-        """remove_all(force=True) while what is there is leased."""
+        """remove_all(force=True) while values are leased."""
         rank = self.engine(1)[0]
         hashes = self.hashes(8)
         self.assertEqual(rank.call("save", "r", hashes), 8)
@@ -205,7 +205,7 @@ class Held:
         first = rank.save("first", names[0], list(range(24)))  # 12 of 16 MiB
         assert first == 24 and not rank.paused, first
         deadline = time.monotonic() + 60
-        while not rank.paused:  # what is leased is not evicted
+        while not rank.paused:  # leased values are not evicted
             rank.lookup(names[0])
             got = rank.save("second", names[1], list(range(24)))
             assert time.monotonic() < deadline, got

@@ -45,7 +45,7 @@ static sl_err layers_upload(struct cuda_device *cuda, sl_cu_ptr to, const void *
     struct sl_driver *driver = &cuda->driver;
     struct cuda_slot *slot = &cuda->slots[0];
     sl_err err = SL_OK;
-    cuda_slots_settle(cuda);
+    cuda_slots_wait_all(cuda);
     SL_ASSERT(slot->state == CUDA_SLOT_FREE);
     for (size_t at = 0; err == SL_OK && at < length; at += cuda->half_bytes) {
         size_t part = SL_MIN(length - at, (size_t)cuda->half_bytes);
@@ -152,7 +152,7 @@ void cuda_layers_remove(struct sl_device *device, uint32_t layers_index)
         cuda_plain_layers_remove(cuda, &cuda->tables[layers_index]);
     }
     (void)cuda_enter(cuda, NULL);
-    cuda_slots_settle(cuda);
+    cuda_slots_wait_all(cuda);
     table_free(cuda, &cuda->tables[layers_index]);
 }
 
@@ -218,7 +218,7 @@ static const struct sl_device_ops cuda_ops = {
     .memory_export = cuda_memory_export,
     .memory_free = cuda_memory_free,
     .event_open = cuda_event_open,
-    .event_over = cuda_event_over,
+    .event_ended = cuda_event_ended,
     .event_close = cuda_event_close,
     .host_add = cuda_host_add,
     .host_remove = cuda_host_remove,

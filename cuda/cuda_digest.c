@@ -22,7 +22,7 @@ static sl_err check_send(struct cuda_device *cuda, struct cuda_slot *slot,
     const struct sl_layer_table *table = &job->table->host;
     const struct sl_swap_layer *layers =
         (const struct sl_swap_layer *)(uintptr_t)job->table->device;
-    bool in_place = cuda_hash_where_it_lies(job);
+    bool in_place = cuda_hash_in_place_ok(job);
     struct sl_hash_job argument = {
         .swap = sl_plan_swap(
             table, job->range.first_layer, job->range.layer_end - job->range.first_layer,
@@ -40,7 +40,7 @@ static sl_err check_send(struct cuda_device *cuda, struct cuda_slot *slot,
         argument.swap.layers = layers + table->layer_count;
         argument.swap.layer_count = 1;
     }
-    sl_err err = cuda_slot_ring(cuda, slot, slot->item_count, why);
+    sl_err err = cuda_slot_send_ids(cuda, slot, slot->item_count, why);
     if (err == SL_OK) {
         err = cuda_slot_launch(cuda, slot, in_place ? cuda->kernels.hash : cuda->kernels.hash_runs,
                                &argument, chunks * SL_HASH_TERMS, "the digest of blocks", why);
@@ -105,7 +105,7 @@ static sl_err check_room(struct cuda_device *cuda, const struct cuda_job *job, s
     if (chunks <= SL_MAX(cuda->hash_count_max, cuda->check.hashes_max)) {
         return SL_OK;
     }
-    cuda_slots_settle(cuda); /* the present hashes may be of a value in flight */
+    cuda_slots_wait_all(cuda); /* the present hashes may be of a value in flight */
     uint64_t *grown = realloc(cuda->check.hashes, chunks * sizeof(*grown));
     if (grown == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %" PRIu64 " hashes", chunks);
@@ -117,7 +117,7 @@ static sl_err check_room(struct cuda_device *cuda, const struct cuda_job *job, s
 
 sl_err cuda_check_by(struct cuda_device *cuda, struct cuda_job *job, struct sl_error *why)
 {
-    if (cuda->kernels.module == NULL || job->copies_alone) {
+    if (cuda->kernels.module == NULL || job->copies_only) {
         job->to_host = true;
         job->way = cuda->batch_works ? SL_WAY_BATCH : SL_WAY_COPIES;
         return cuda_move_by(cuda, job, why);
@@ -168,8 +168,8 @@ void cuda_check_charge(struct cuda_device *cuda, const struct cuda_slot *slot)
 {
     struct cuda_check *check = &cuda->check;
     uint64_t now_ns = sl_clock_monotonic_ns();
-    int64_t took_ns = (int64_t)(now_ns - SL_MAX(slot->sent_ns, check->over_ns));
-    check->over_ns = now_ns;
+    int64_t took_ns = (int64_t)(now_ns - SL_MAX(slot->sent_ns, check->ended_ns));
+    check->ended_ns = now_ns;
     if (slot->check) {
         check->room_ns -= took_ns;
     } else if (!slot->to_host) {

@@ -63,7 +63,7 @@ sl_err cuda_event_open(struct sl_device *device, const unsigned char handle[64],
     return SL_OK;
 }
 
-sl_err cuda_event_over(struct sl_device *device, void *opened, bool *over, struct sl_error *why)
+sl_err cuda_event_ended(struct sl_device *device, void *opened, bool *over, struct sl_error *why)
 {
     struct cuda_device *cuda = cuda_of(device);
     const struct cuda_event *event = opened;

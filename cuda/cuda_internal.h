@@ -100,8 +100,8 @@ struct cuda_job {
     uint64_t next_bytes; /* offset within the next move's range */
     enum sl_way way;
     bool to_host, digests;
-    bool copies_alone; /* no kernels, not even for digests */
-    bool check;        /* digests blocks and moves nothing */
+    bool copies_only; /* no kernels, not even for digests */
+    bool check;       /* digests blocks and moves nothing */
 };
 
 /* State of slices that digest blocks. */
@@ -109,7 +109,7 @@ struct cuda_check {
     uint64_t *hashes; /* of a value whose hashes arrive in parts; owned */
     uint64_t hashes_max;
     struct sl_digest_stream stream; /* for a value that the processor digests in parts */
-    uint64_t over_ns;               /* when the last slot ended */
+    uint64_t ended_ns;              /* when the last slot ended */
     int64_t room_ns; /* time that digests may take: a twentieth of moves, less their own */
 };
 
@@ -179,8 +179,8 @@ sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const st
 sl_err cuda_slot_launch(struct cuda_device *cuda, struct cuda_slot *slot, sl_cu_function function,
                         void *argument, uint64_t workers, const char *name, struct sl_error *why);
 /* Copies the first `words` words of the slot's ring to the GPU. */
-sl_err cuda_slot_ring(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t words,
-                      struct sl_error *why);
+sl_err cuda_slot_send_ids(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t words,
+                          struct sl_error *why);
 /* Records the end of the slot's work: it is IN_FLIGHT. */
 sl_err cuda_slot_sent(struct cuda_device *cuda, struct cuda_slot *slot, struct sl_error *why);
 /* Completes slots that have ended, in order; wait: waits for all. Their moves are done. */
@@ -188,7 +188,7 @@ sl_err cuda_slots_finish(struct cuda_device *cuda, bool wait, struct sl_error *w
 /* After an error: waits until no slot is in flight. Only moves sent before the failure are done. */
 void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why);
 /* Waits for all slots before their memory is released; keeps an error for cuda_move_end. */
-void cuda_slots_settle(struct cuda_device *cuda);
+void cuda_slots_wait_all(struct cuda_device *cuda);
 
 /* cuda_move.c */
 sl_err cuda_move(struct sl_device *device, struct sl_move *moves, uint32_t count, bool to_host,
@@ -207,7 +207,7 @@ void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job);
 
 /* Whether the digest kernel can read the job's blocks as runs of whole chunks. A contiguous block
  * must then be digested as a whole. */
-bool cuda_hash_where_it_lies(const struct cuda_job *job);
+bool cuda_hash_in_place_ok(const struct cuda_job *job);
 
 /* cuda_digest.c */
 sl_err cuda_digest_begin(struct sl_device *device, struct sl_move *moves, uint32_t count,
@@ -283,7 +283,7 @@ sl_err cuda_dmabuf(struct sl_device *device, const struct sl_mapping *mapping,
 /* cuda_event.c */
 sl_err cuda_event_open(struct sl_device *device, const unsigned char handle[64], void **out,
                        struct sl_error *why);
-sl_err cuda_event_over(struct sl_device *device, void *opened, bool *over, struct sl_error *why);
+sl_err cuda_event_ended(struct sl_device *device, void *opened, bool *over, struct sl_error *why);
 void cuda_event_close(struct sl_device *device, void *opened);
 
 /* cuda_measure.c */

@@ -91,8 +91,8 @@ static sl_err job_again(struct cuda_device *cuda, struct cuda_job *job, struct s
 }
 
 /* Times a single job until it has ended. */
-static sl_err alone_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
-                         struct sl_error *why)
+static sl_err single_time(struct cuda_device *cuda, struct cuda_job *job, uint64_t *took_ns,
+                          struct sl_error *why)
 {
     uint64_t start_ns = sl_clock_monotonic_ns();
     sl_err err = job_again(cuda, job, why);
@@ -128,7 +128,7 @@ static sl_err job_time(struct cuda_device *cuda, struct cuda_job *job, bool foll
     }
     for (uint32_t run = 0; !follows && err == SL_OK && run <= PROBE_RUNS; run++) {
         uint64_t took_ns = 0;
-        err = alone_time(cuda, job, &took_ns, why);
+        err = single_time(cuda, job, &took_ns, why);
         *job_ns = run > 0 ? SL_MIN(*job_ns, took_ns) : *job_ns;
     }
     if (err != SL_OK) {
@@ -200,7 +200,7 @@ sl_err cuda_measure_step(struct cuda_device *cuda, bool *more, struct sl_error *
         *more = false;
         return SL_OK;
     }
-    cuda_slots_settle(cuda); /* no other work is timed */
+    cuda_slots_wait_all(cuda); /* no other work is timed */
     struct sl_device_stats stats = cuda->base.stats;
     sl_err err = cuda->probe == NULL ? probe_open(cuda, why) : SL_OK;
     if (err == SL_OK) {

@@ -271,7 +271,7 @@ void cuda_unmap(struct sl_device *device, struct sl_mapping *mapping)
         SL_ASSERT(map->users > 0);
         if (--map->users == 0) {
             (void)cuda_enter(cuda, NULL);
-            cuda_slots_settle(cuda);
+            cuda_slots_wait_all(cuda);
             map_close(cuda, map);
         }
     }
@@ -289,7 +289,7 @@ sl_err cuda_stream_end(struct cuda_device *cuda, sl_cu_stream stream, const char
     }
     cuda->driver.lost = cuda->hung = true;
     for (uint32_t i = 0; i < CUDA_SLOTS; i++) { /* these slots never provably end */
-        cuda->base.unended |= cuda->slots[i].state == CUDA_SLOT_IN_FLIGHT;
+        cuda->base.moves_pending |= cuda->slots[i].state == CUDA_SLOT_IN_FLIGHT;
     }
     if (why != NULL) {
         why->code = SL_ERR_DEVICE;
@@ -381,7 +381,7 @@ void cuda_memory_free(struct sl_device *device, struct sl_device_memory *memory)
     struct cuda_map *map = memory->private_data;
     if (map != NULL) {
         (void)cuda_enter(cuda, NULL);
-        cuda_slots_settle(cuda);
+        cuda_slots_wait_all(cuda);
         physical_close(&cuda->driver, map, true);
         (void)close(memory->fd);
         free(map);
@@ -444,7 +444,7 @@ bool cuda_host_remove(struct sl_device *device, const unsigned char *base)
     }
     (void)cuda_enter(cuda, NULL);
     host->leaving = true;
-    cuda_slots_settle(cuda);
+    cuda_slots_wait_all(cuda);
     if (cuda->hung) { /* the GPU may still write to these pages: they stay pinned until the process
                          ends */
         *host = (struct cuda_host){0};
@@ -474,7 +474,7 @@ sl_err cuda_host_step(struct cuda_device *cuda, bool *more, struct sl_error *why
     for (uint32_t i = 0; i < CUDA_HOSTS_MAX; i++) {
         struct cuda_host *host = &cuda->hosts[i];
         if (host->refused && host->slice_count > 0) {
-            cuda_slots_settle(cuda);
+            cuda_slots_wait_all(cuda);
             *more = host_unpin_step(cuda, host);
             return SL_OK;
         }

@@ -85,11 +85,11 @@ static bool hash_fits(const struct cuda_device *cuda, const struct cuda_slot *sl
                       const struct cuda_job *job)
 {
     uint64_t chunks = sl_digest_chunks(job->range.length_bytes);
-    return job->digests && cuda->kernels.module != NULL && !job->copies_alone &&
+    return job->digests && cuda->kernels.module != NULL && !job->copies_only &&
            (slot->hash_count + 1) * chunks <= cuda->hash_count_max;
 }
 
-bool cuda_hash_where_it_lies(const struct cuda_job *job)
+bool cuda_hash_in_place_ok(const struct cuda_job *job)
 {
     const struct sl_layer_table *table = &job->table->host;
     return job->table->hash_in_place &&
@@ -229,7 +229,7 @@ static bool kept_whole(const struct cuda_device *cuda, const struct cuda_slot *s
                        const struct cuda_job *job)
 {
     uint64_t length_bytes = job->range.length_bytes;
-    return cuda_hash_where_it_lies(job) && hash_fits(cuda, slot, job) && job->next_bytes == 0 &&
+    return cuda_hash_in_place_ok(job) && hash_fits(cuda, slot, job) && job->next_bytes == 0 &&
            slot->used_bytes > 0 && length_bytes <= cuda->half_bytes &&
            length_bytes > cuda->half_bytes - slot->used_bytes;
 }
@@ -253,7 +253,7 @@ static sl_err copied(struct cuda_device *cuda, struct cuda_slot *slot, struct cu
         }
         item->length_bytes = taken;
         slot->used_bytes += taken;
-        if (cuda_hash_where_it_lies(job) && taken == range->length_bytes &&
+        if (cuda_hash_in_place_ok(job) && taken == range->length_bytes &&
             hash_fits(cuda, slot, job)) {
             slot->ring[slot->hash_count] = move->device_block;
             item->hash_index = slot->hash_count++;
@@ -283,7 +283,7 @@ static sl_err mapped(struct cuda_device *cuda, struct cuda_slot *slot, struct cu
             item_add(cuda, slot, move, range->offset_bytes, range->length_bytes, slot->used_bytes);
         slot->ring[CUDA_SLOT_ITEMS + slot->item_count - 1] = (uintptr_t)item_host(slot, item);
         item->last = true;
-        if (cuda_hash_where_it_lies(job) && hash_fits(cuda, slot, job)) {
+        if (cuda_hash_in_place_ok(job) && hash_fits(cuda, slot, job)) {
             item->hash_index = slot->hash_count++;
         }
         slot->used_bytes += stride_bytes;
@@ -305,7 +305,7 @@ void cuda_ways(const struct cuda_device *cuda, const struct cuda_job *job, bool 
      * than digesting on the processor. While an engine computes, it costs the engine more. */
     bool kernels = cuda->kernels.module != NULL;
     bool plain =
-        !job->digests || !kernels || job->copies_alone || cuda_hash_where_it_lies(job) || !fits;
+        !job->digests || !kernels || job->copies_only || cuda_hash_in_place_ok(job) || !fits;
     possible[SL_WAY_COPIES] = plain;
     possible[SL_WAY_BATCH] = plain && cuda->batch_works;
     possible[SL_WAY_STAGED] = kernels && (fits || job->table->host.path != SL_PLAN_RUNS);
@@ -360,7 +360,7 @@ void cuda_job_way(const struct cuda_device *cuda, struct cuda_job *job)
     struct sl_crossover_job shape = {
         .to_host = job->to_host,
         .follows = cuda_slots_busy(cuda),
-        .computes = job->copies_alone,
+        .computes = job->copies_only,
         .runs = sl_plan_host_runs(job->moves, job->count, job->range.length_bytes)};
     if (table->path != SL_PLAN_RUNS) {
         shape.pieces = (uint64_t)job->count * sl_plan_fragments(table, &job->range);
@@ -406,14 +406,14 @@ static sl_err moves_check(const struct cuda_device *cuda, struct sl_move *moves,
 static sl_err moves_send(struct cuda_device *cuda, struct sl_move *moves, uint32_t count,
                          const struct cuda_job *like, struct sl_error *why)
 {
-    bool copies_alone = cuda_watch_computes(cuda);
+    bool copies_only = cuda_watch_computes(cuda);
     sl_err err = SL_OK;
     for (uint32_t i = 0; err == SL_OK && i < count;) {
         struct cuda_job job = *like;
         job.table = &cuda->tables[moves[i].layers_index];
         job.moves = moves + i;
         job.count = sl_plan_same(moves + i, count - i);
-        job.copies_alone = copies_alone;
+        job.copies_only = copies_only;
         err = sl_plan_range_of(&job.table->host, &moves[i], &job.range, why);
         if (err == SL_OK && job.table->host.remote != 0) {
             err = cuda_plain_by(cuda, &job, why);

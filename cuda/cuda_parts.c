@@ -72,7 +72,7 @@ static sl_err parts_fetch(struct parts *parts, const struct sl_memory_handle *ha
     const struct sl_descriptors_source source = {.runtime_dir = parts->cuda->base.runtime_directory,
                                                  .pid = handle->pid,
                                                  .number = name.number};
-    const struct sl_descriptors_ask ask = {
+    const struct sl_descriptors_request ask = {
         .address = name.address, .length_bytes = name.length_bytes, .life = name.life};
     if (source.runtime_dir == NULL) {
         return sl_fail(why, SL_ERR_UNSUPPORTED,

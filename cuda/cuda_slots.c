@@ -147,7 +147,7 @@ static void item_finish(struct cuda_device *cuda, const struct cuda_slot *slot,
 }
 
 /* Completes a slot whose work has ended. */
-static void slot_over(struct cuda_device *cuda, struct cuda_slot *slot)
+static void slot_complete(struct cuda_device *cuda, struct cuda_slot *slot)
 {
     SL_ASSERT(slot->state == CUDA_SLOT_IN_FLIGHT);
     cuda_check_charge(cuda, slot);
@@ -168,7 +168,7 @@ static sl_err slot_wait(struct cuda_device *cuda, struct cuda_slot *slot, struct
         result = sl_cuda_event_wait(driver, slot->done, wait_deadline(cuda));
     }
     if (result == SL_CU_NOT_READY) {
-        driver->lost = cuda->hung = cuda->base.unended = true;
+        driver->lost = cuda->hung = cuda->base.moves_pending = true;
         return sl_fail(why, SL_ERR_DEVICE,
                        "device cuda: %u copies have not ended after %" PRIu64 " ms",
                        slot->copy_count, (cuda->wait_ns / SL_NS_PER_MS));
@@ -181,7 +181,7 @@ static sl_err slot_finish(struct cuda_device *cuda, struct cuda_slot *slot, stru
     sl_err err = slot_wait(cuda, slot, why);
     slot->failed = err != SL_OK;
     if (err == SL_OK) {
-        slot_over(cuda, slot);
+        slot_complete(cuda, slot);
     }
     return err;
 }
@@ -262,7 +262,8 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
             /* Without this proof the GPU may still write to memory that is released: only the end
              * of the context stops that, whatever class the error has. */
             (void)sl_fail_cuda(&cuda->driver, why, result, "wait for copies that were given up");
-            cuda->base.unended |= !cuda->driver.lost; /* unless an earlier call has recorded that */
+            cuda->base.moves_pending |=
+                !cuda->driver.lost; /* unless an earlier call has recorded that */
             cuda->hung |= !cuda->driver.lost;
             cuda->driver.lost = true;
             *err = SL_ERR_DEVICE;
@@ -273,7 +274,7 @@ void cuda_slots_drop(struct cuda_device *cuda, sl_err *err, struct sl_error *why
         whole &= slot->state == CUDA_SLOT_FREE ||
                  (slot->state == CUDA_SLOT_IN_FLIGHT && result == 0 && !slot->failed);
         if (slot->state == CUDA_SLOT_IN_FLIGHT && whole) {
-            slot_over(cuda, slot);
+            slot_complete(cuda, slot);
         }
         slot->state = CUDA_SLOT_FREE;
     }
@@ -289,7 +290,7 @@ bool cuda_slots_busy(const struct cuda_device *cuda)
     return busy;
 }
 
-void cuda_slots_settle(struct cuda_device *cuda)
+void cuda_slots_wait_all(struct cuda_device *cuda)
 {
     struct sl_error why = {0};
     if (!cuda_slots_busy(cuda)) {
@@ -422,8 +423,8 @@ static void bounce_fill(struct cuda_slot *slot)
     }
 }
 
-sl_err cuda_slot_ring(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t words,
-                      struct sl_error *why)
+sl_err cuda_slot_send_ids(struct cuda_device *cuda, struct cuda_slot *slot, uint32_t words,
+                          struct sl_error *why)
 {
     struct sl_driver *driver = &cuda->driver;
     return sl_fail_cuda(
@@ -456,7 +457,7 @@ sl_err cuda_slot_send(struct cuda_device *cuda, struct cuda_slot *slot, const st
     }
     if (kernel || slot->hash_count > 0) {
         uint32_t words = job->way == SL_WAY_MAPPED ? 2 * CUDA_SLOT_ITEMS : slot->item_count;
-        err = cuda_slot_ring(cuda, slot, words, why);
+        err = cuda_slot_send_ids(cuda, slot, words, why);
     }
     if (err == SL_OK && !job->to_host) {
         err = copies_send(cuda, slot, false, batch, why);

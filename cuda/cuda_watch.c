@@ -100,7 +100,7 @@ void cuda_watch_close(struct cuda_device *cuda)
 }
 
 /* Whether a probe kernel, sent now or before, waits for other processes. */
-static sl_cu_result watch_look(struct cuda_device *cuda, uint64_t now_ns)
+static sl_cu_result watch_probe(struct cuda_device *cuda, uint64_t now_ns)
 {
     struct cuda_watch *watch = &cuda->watch;
     sl_cu_result result = watch->sent ? 0 : probe_send(cuda);
@@ -124,7 +124,7 @@ bool cuda_watch_computes(struct cuda_device *cuda)
     }
     uint64_t now_ns = sl_clock_monotonic_ns();
     if (now_ns >= watch->next_ns) {
-        sl_cu_result result = watch_look(cuda, now_ns);
+        sl_cu_result result = watch_probe(cuda, now_ns);
         watch->on = result == 0; /* after an error copies continue as if no process computed; they
                                     detect a lost context themselves */
         cuda->driver.lost |= sl_driver_sticky(result);

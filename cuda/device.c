@@ -21,8 +21,8 @@ sl_err sl_memory_descriptor(const char *runtime_dir, const struct sl_memory_hand
         return sl_fail(why, SL_ERR_INVALID, "descriptor %d is negative", handle->fd);
     }
     if (handle->start_time == 0 && handle->pid == (uint32_t)getpid()) {
-        const struct sl_descriptors_ask own = {.address = (uint64_t)handle->fd,
-                                               .life = handle->inode};
+        const struct sl_descriptors_request own = {.address = (uint64_t)handle->fd,
+                                                   .life = handle->inode};
         struct sl_descriptors_part part;
         sl_err err = sl_descriptors_file(&own, &part, why);
         *fd = err == SL_OK ? part.fds[0] : -1;
@@ -116,7 +116,7 @@ sl_err sl_device_digest_begin(struct sl_device *device, struct sl_move *moves, u
     return device->ops->digest_begin(device, moves, count, why);
 }
 
-bool sl_device_digests(struct sl_device *device)
+bool sl_device_digest_cheap(struct sl_device *device)
 {
     return device->ops->digests != NULL && device->ops->digests(device);
 }

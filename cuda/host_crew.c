@@ -16,11 +16,11 @@
 #include <stdlib.h>
 
 /* Longest spin: the time of a task, and between two calls of a long copy. */
-#define AWAKE_NS_MAX (200 * SL_NS_PER_US)
+#define SPIN_NS_MAX (200 * SL_NS_PER_US)
 /* A thread spins for at most one part in this number of the time that it has just worked. */
-#define AWAKE_SHARE 2u
-#define LOST_NS     (50 * SL_NS_PER_US)
-#define AWAKE_LOOKS 32u /* polls before a yield */
+#define SPIN_SHARE 2u
+#define LOST_NS    (50 * SL_NS_PER_US)
+#define SPIN_POLLS 32u /* polls before a yield */
 
 struct worker {
     struct host_crew *crew;
@@ -57,7 +57,7 @@ static void tasks_do(struct host_crew *crew, uint32_t worker, host_task_fn task,
     }
 }
 
-static bool call_came(struct host_crew *crew, uint64_t seen)
+static bool call_arrived(struct host_crew *crew, uint64_t seen)
 {
     return atomic_load_explicit(&crew->calls, memory_order_relaxed) != seen;
 }
@@ -71,7 +71,7 @@ static bool all_ended(struct host_crew *crew, uint64_t ignored)
 /* Yields the core, for example to the process that makes the next call. False: another process
  * computed for long, so that a sleeping thread would be woken sooner than this one is scheduled
  * again. */
-static bool give_way(uint64_t *now_ns)
+static bool yield_core(uint64_t *now_ns)
 {
     uint64_t before_ns = *now_ns;
     (void)sched_yield();
@@ -79,19 +79,19 @@ static bool give_way(uint64_t *now_ns)
     return *now_ns - before_ns <= LOST_NS;
 }
 
-static void wait_awake(struct host_crew *crew, uint64_t wait_ns, uint64_t seen,
-                       bool (*over)(struct host_crew *crew, uint64_t seen))
+static void wait_spinning(struct host_crew *crew, uint64_t wait_ns, uint64_t seen,
+                          bool (*over)(struct host_crew *crew, uint64_t seen))
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
-    uint64_t end_ns = sl_deadline_ns(now_ns, SL_MIN(wait_ns, AWAKE_NS_MAX));
+    uint64_t end_ns = sl_deadline_ns(now_ns, SL_MIN(wait_ns, SPIN_NS_MAX));
     do {
-        for (uint32_t i = 0; i < AWAKE_LOOKS; i++) {
+        for (uint32_t i = 0; i < SPIN_POLLS; i++) {
             if (over(crew, seen)) {
                 return;
             }
             sl_spin_pause();
         }
-    } while (give_way(&now_ns) && now_ns < end_ns);
+    } while (yield_core(&now_ns) && now_ns < end_ns);
 }
 
 static void *worker_run(void *context)
@@ -101,7 +101,7 @@ static void *worker_run(void *context)
     uint64_t seen = 0; /* the last call that this thread was in */
     (void)pthread_mutex_lock(&crew->lock);
     while (!crew->ending) {
-        if (crew->task == NULL || !call_came(crew, seen)) {
+        if (crew->task == NULL || !call_arrived(crew, seen)) {
             (void)pthread_cond_wait(&crew->work, &crew->lock);
             continue;
         }
@@ -120,7 +120,7 @@ static void *worker_run(void *context)
         }
         if (crew->awake) {
             (void)pthread_mutex_unlock(&crew->lock);
-            wait_awake(crew, worked_ns / AWAKE_SHARE, seen, call_came);
+            wait_spinning(crew, worked_ns / SPIN_SHARE, seen, call_arrived);
             (void)pthread_mutex_lock(&crew->lock);
         }
     }
@@ -204,7 +204,7 @@ void host_crew_run(struct host_crew *crew, uint32_t task_count, host_task_fn tas
     crew->task = NULL; /* no other thread joins the call */
     if (crew->awake && !all_ended(crew, 0)) {
         (void)pthread_mutex_unlock(&crew->lock);
-        wait_awake(crew, AWAKE_NS_MAX, 0, all_ended);
+        wait_spinning(crew, SPIN_NS_MAX, 0, all_ended);
         (void)pthread_mutex_lock(&crew->lock);
     }
     while (!all_ended(crew, 0)) {

@@ -411,7 +411,7 @@ static sl_err host_move(struct sl_device *device, struct sl_move *moves, uint32_
     sl_err err = host_moves_check(host, moves, count, why);
     host->copy_in =
         err == SL_OK && !to_host && moves_bytes(host, moves, count) >= HOST_PAST_CACHES_BYTES
-            ? sl_copy_past
+            ? sl_copy_uncached
             : copy_cached;
     for (uint32_t i = 0; err == SL_OK && i < count;) {
         const struct sl_layer_table *table = &host->tables[moves[i].layers_index];

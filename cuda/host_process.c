@@ -467,7 +467,7 @@ static void moves_task(void *context, uint32_t worker, uint32_t task)
 }
 
 /* Completes moves with several tasks. */
-static void moves_over(const struct moves_call *call)
+static void moves_complete(const struct moves_call *call)
 {
     uint64_t chunks = sl_digest_chunks(call->range->length_bytes);
     for (uint32_t i = 0; i < call->count; i++) {
@@ -508,7 +508,7 @@ sl_err host_process_move(struct host_device *host, const struct sl_layer_table *
         call.hashes = host->hashes;
         call.tasks_per_move = (uint32_t)((length + TASK_BYTES - 1) / TASK_BYTES);
         host_crew_run(host->crew, count * call.tasks_per_move, moves_task, &call);
-        moves_over(&call);
+        moves_complete(&call);
     }
     (void)pthread_mutex_destroy(&call.lock);
     if (call.err != SL_OK && why != NULL) {

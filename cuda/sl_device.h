@@ -129,14 +129,14 @@ struct sl_device_ops {
     /* See sl_device_digest_begin; a back end without slices digests all at once. */
     sl_err (*digest_begin)(struct sl_device *device, struct sl_move *moves, uint32_t count,
                            struct sl_error *why);
-    bool (*digests)(struct sl_device *device); /* see sl_device_digests; NULL: always false */
+    bool (*digests)(struct sl_device *device); /* see sl_device_digest_cheap; NULL: always false */
     /* Events of another process on this device: opens the event of an IPC handle, and asks whether
      * the work before it has ended. An opened event must be closed; the other process keeps it
      * until then. All three NULL: not supported. Errors: SL_ERR_INVALID (no such event: the text
      * names the handle), SL_ERR_DEVICE. */
     sl_err (*event_open)(struct sl_device *device, const unsigned char handle[64], void **out,
                          struct sl_error *why);
-    sl_err (*event_over)(struct sl_device *device, void *event, bool *over, struct sl_error *why);
+    sl_err (*event_ended)(struct sl_device *device, void *event, bool *over, struct sl_error *why);
     void (*event_close)(struct sl_device *device, void *event);
     /* NULL if there is nothing to do: see sl_device_host_add and the functions after it. */
     sl_err (*host_add)(struct sl_device *device, unsigned char *base, uint64_t length_bytes,
@@ -174,9 +174,9 @@ struct sl_device {
         slice_bytes; /* a move of this size is worth its start, and takes about a millisecond */
     uint32_t slice_moves; /* likewise for small moves: at most SL_DEVICE_SLICE_MOVES_MAX */
     uint64_t slices_begun,
-        slices_done; /* slices end in order: number n has ended when slices_done >= n */
-    bool unended; /* lost, and the GPU may still use memory of moves: no completion may be reported,
-                     only the end of the process ends that */
+        slices_done;    /* slices end in order: number n has ended when slices_done >= n */
+    bool moves_pending; /* lost, and the GPU may still use memory of moves: no completion may be
+                     reported, only the end of the process ends that */
     struct sl_device_stats stats;
     bool reduced; /* something does not work here: text names it and the reason */
     unsigned char gpu[SL_GPU_UUID_BYTES]; /* which GPU; all zero: none */
@@ -243,7 +243,7 @@ sl_err sl_device_digest_begin(struct sl_device *device, struct sl_move *moves, u
 /* Whether such slices are cheap now: the device itself digests, no bytes are copied to the host,
  * and all such slices have taken less than a twentieth of the time of moves to the device. False:
  * no kernels, an engine computes, or that share is used up. */
-bool sl_device_digests(struct sl_device *device);
+bool sl_device_digest_cheap(struct sl_device *device);
 /* Whether a slice with these moves and bytes is full; one more move has next_bytes. */
 static inline bool sl_device_slice_full(const struct sl_device *device, uint32_t moves,
                                         uint64_t bytes, uint64_t next_bytes)

@@ -145,7 +145,7 @@ HEADER = "client/include/sluice.h"
 MESSAGE_ERRORS = ("SL_ERR_UNREACHABLE", "SL_ERR_TIMEOUT", "SL_ERR_INVALID", "SL_ERR_NO_MEMORY", "SL_ERR_PERMISSION")
 COMMON = {  # arguments with the same meaning in every call
     "client": "a client of the node", "engine": "the registered engine", "op": "the operation", "pool": "the pool",
-    "draft": "of sl_draft_begin", "drafts": "count drafts", "view": "of sl_get_pinned", "views": "receive the values in place",
+    "draft": "of sl_put_start", "drafts": "count drafts", "view": "of sl_get_pinned", "views": "receive the values in place",
     "key": "of the value", "keys": "count keys", "value": "its bytes", "values": "the bytes of each", "buffer": "receives the bytes",
     "buffers": "receive the bytes of each", "at": "the first byte", "length_bytes": "number of bytes", "lengths_bytes": "number of bytes of each",
     "count": "number of items", "codes": "receives a code for each item", "out": "receives the result", "result": "receives the result",
@@ -153,7 +153,7 @@ COMMON = {  # arguments with the same meaning in every call
     "event": "of the engine; NULL: none", "rank": "number of the rank", "layer": "number of the layer", "context": "passed on to each()",
     "each": "called for each object", "fd": "receives the descriptor", "ops": "receive the operations", "ids": "of the hand-overs",
     "digest": "receives the digest", "name": "of the contribution", "required_bytes": "receives the sum", "class_count": "number of classes",
-    "count_max": "length of the array", "stats": "receive the statistics of each", "stories": "receive the reason of each", "told": "of sl_op_tell",
+    "count_max": "length of the array", "stats": "receive the statistics of each", "stories": "receive the reason of each", "told": "of sl_op_trace_get",
     "heed_leases": "leased values stay (SL_ERR_LEASED)",
 }
 

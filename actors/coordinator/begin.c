@@ -28,7 +28,7 @@ static bool op_start_again(struct coordinator *self, struct co_op *op, const str
                       msg->op_id, op->back.to);
     } else {
         co_count(self, self->metric.repeated_count, 1);
-        sl_return_keep(msg, &op->back);
+        sl_reply_route_keep(msg, &op->back);
         if (op->answered) {
             co_op_answer(self, op);
         }
@@ -69,7 +69,7 @@ struct request { /* the fields that STORE and LOAD share */
     uint64_t hash_bytes, block_count;
     struct sl_u64s pool_blocks;
     struct sl_bytes before_hash;
-    struct sl_said said;
+    struct sl_packed_hints said;
     uint64_t prefill_rate, prefill_doubles;
     uint64_t session_id, pause_ns;
     struct sl_text request, traceparent;
@@ -278,7 +278,7 @@ static sl_err op_keep(struct co_op *op, const struct request *request)
     op->session_id = request->session_id;
     op->pause_ns = request->pause_ns;
     if (op->pause_ns != 0 && op->said.session == 0) {
-        op->said.session = SAID_GOES_ON; /* an announced pause implies it */
+        op->said.session = HINT_CONTINUES; /* an announced pause implies it */
     }
     op->blocks = co_memory_take(&op->life, op->block_count, sizeof(*op->blocks));
     if (op->blocks == NULL || op_bitmaps(op, op->block_count) != SL_OK) {
@@ -352,7 +352,7 @@ void co_op_start(struct coordinator *self, const struct sl_msg *msg)
     bool store = op->type->kind == CO_STORE;
     co_count(self, store ? self->metric.store_count : self->metric.load_count, 1);
     co_trace(self, op, store ? "store begins" : "load begins", "", (uint32_t)request.block_count);
-    sl_return_keep(msg, &op->back);
+    sl_reply_route_keep(msg, &op->back);
     op->deadline_ns = op_deadline(self, msg);
     co_op_enter(self, op, CO_ENGINE);
     env->ops->wake_at(env, op->deadline_ns);

@@ -10,7 +10,7 @@
 
 /* Called in this order: layers are handled before hand-overs. */
 static const struct co_feature *const features[] = {
-    &co_layers_feature,   &co_handover_feature, &co_accounts, &co_story_feature,
+    &co_layers_feature,   &co_handover_feature, &co_accounts, &co_op_trace_feature,
     &co_sessions_feature, &co_wait_feature,     NULL};
 
 #define CO_METRIC(field, name) SL_METRIC_ROW(coordinator, metric.field, name),
@@ -41,7 +41,7 @@ static sl_err coordinator_init(void *state, struct sl_env *env, struct sl_error 
     self->features = features;
     self->rank_count = (uint32_t)sl_config_u64(env->config, SL_SET_ranks);
     self->logs_loads = sl_config_bool(env->config, SL_SET_load_log);
-    self->keeps = sl_config_bool(env->config, SL_SET_load_keeps);
+    self->keeps = sl_config_bool(env->config, SL_SET_cache_remote_loads);
     self->pulls = sl_config_bool(env->config, SL_SET_fabric_pools) &&
                   strcmp(sl_config_text(env->config, SL_SET_fabric), "off") != 0;
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self);
@@ -91,10 +91,10 @@ static void hello_answered(struct coordinator *self, const struct sl_msg *reply)
                      "the registrar does not accept our pins, loads wait: %s", co_why(reply));
     }
     for (uint32_t rank = 0; rank < self->rank_count; rank++) {
-        co_rank_learn(self, rank);
+        co_rank_identify(self, rank);
     }
     if (self->pulls) {
-        co_rank_learn(self, CO_TRANSPORTER);
+        co_rank_identify(self, CO_TRANSPORTER);
     }
 }
 
@@ -126,11 +126,11 @@ static void call_ended(struct coordinator *self, const struct sl_call *call,
                          [CO_CALL_COPY] = {.of_op = co_copy_answered},
                          [CO_CALL_FENCE] = {.of_op = co_fence_answered},
                          [CO_CALL_ENGINE] = {.other = co_engine_answered},
-                         [CO_CALL_PING] = {.other = co_rank_pong},
+                         [CO_CALL_PING] = {.other = co_rank_identified},
                          [CO_CALL_GREET] = {.other = co_rank_greeted},
                          [CO_CALL_HOLD] = {.other = co_handover_hold_ended},
-                         [CO_CALL_WORD] = {.other = co_word_answered},
-                         [CO_CALL_HELD] = {.other = co_word_held},
+                         [CO_CALL_NOTIFY] = {.other = co_notify_answered},
+                         [CO_CALL_HOLD_QUERY] = {.other = co_hold_query_answered},
                          [CO_CALL_PREFETCH] = {.other = co_wait_prefetched},
                          [CO_CALL_SESSION] = {.other = co_sessions_answered}};
     uint32_t index = (uint32_t)call->cookie, place = (uint32_t)(call->cookie >> 32 & 0xffff);
@@ -177,11 +177,11 @@ static const struct {
     {SL_MSG_HANDOVER_END, co_handover_end},
     {SL_MSG_SESSION_PAUSE, co_sessions_pause},
     {SL_MSG_SESSION_TURN, co_sessions_turn},
-    {SL_MSG_HANDOVER_WORD, co_word_handle},
-    {SL_MSG_TICKET, co_word_ticket},
+    {SL_MSG_HANDOVER_WORD, co_notify_handle},
+    {SL_MSG_TICKET, co_ticket_handle},
     {SL_MSG_LANDED, co_handover_landed},
     {SL_MSG_ENGINE_OVER, co_engine_over},
-    {SL_MSG_OP_STORY, co_story_tell},
+    {SL_MSG_OP_STORY, co_op_trace_handle},
     {SL_MSG_LOCAL_DIED, process_died},
 };
 

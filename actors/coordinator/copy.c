@@ -62,10 +62,10 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item
             continue;
         }
         (void)co_layers_range(op, cut, &range);
-        bool told = op->type->kind == CO_LOAD && range.layer_end == 0;
+        bool has_digest = op->type->kind == CO_LOAD && range.layer_end == 0;
         items[count++] = (struct sl_item_piece){
-            .digest_low = told ? part->digest.low : 0,
-            .digest_high = told ? part->digest.high : 0,
+            .digest_low = has_digest ? part->digest.low : 0,
+            .digest_high = has_digest ? part->digest.high : 0,
             .pool = cut->pool,
             .part = cut->part,
             .device_block = co_device_block(op, op->slice[i / op->engine->part_count], cut->pool),
@@ -82,7 +82,7 @@ static uint32_t rank_items(const struct co_op *op, uint32_t rank, struct sl_item
 }
 
 /* A rank has answered for the part, which is copied when all its ranks have copied it. */
-static void part_told(struct co_op *op, struct co_part *part, uint32_t rank, bool copied)
+static void part_answered(struct co_op *op, struct co_part *part, uint32_t rank, bool copied)
 {
     part->asked &= ~rank_bit(rank);
     part->missed = part->missed || !copied;
@@ -123,7 +123,7 @@ static void take_done(struct co_op *op, uint32_t rank, const struct sl_body_copy
             memcpy(&part->digest, digests + (uint64_t)item * sizeof(part->digest),
                    sizeof(part->digest));
         }
-        part_told(op, part, rank, copied);
+        part_answered(op, part, rank, copied);
         item++;
     }
 }
@@ -133,7 +133,7 @@ static void rank_copy(struct coordinator *self, struct co_op *op, uint32_t rank,
 {
     struct co_share *share = &op->shares[rank];
     const char *name = self->ranks[rank].name;
-    co_rank_learn(self, rank);
+    co_rank_identify(self, rank);
     struct sl_msg copy = {.type = SL_MSG_COPY, .op_id = op->id, .trace_id = op->trace_id};
     copy.body.copy = (struct sl_body_copy){.engine_id = op->engine->members[rank],
                                            .rank = rank,

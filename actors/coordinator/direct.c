@@ -31,7 +31,7 @@ static sl_err may_go(const struct coordinator *self, struct co_op *op, uint32_t 
     const struct co_engine *engine = op->engine;
     bool load = op->type->kind == CO_LOAD;
     uint64_t parts = block_count * (uint64_t)engine->part_count;
-    uint64_t spots = load ? block_count * (uint64_t)co_block_spots(engine) : 0;
+    uint64_t slots = load ? block_count * (uint64_t)co_block_pool_slots(engine) : 0;
     if (!self->pulls || (load && engine->direct_again_ns > self->env->now_ns)) {
         co_reason(op, "the pools are not in the fabric, or were refused recently");
         return SL_ERR_UNSUPPORTED;
@@ -42,7 +42,7 @@ static sl_err may_go(const struct coordinator *self, struct co_op *op, uint32_t 
         co_reason(op, "the blocks wait for events, or some layers were reported before");
         return SL_ERR_UNSUPPORTED;
     }
-    if (parts > CO_SLICE_PARTS_MAX || spots > co_spots_max(self)) {
+    if (parts > CO_SLICE_PARTS_MAX || slots > co_pool_slots_max(self)) {
         co_reason(op, "%" PRIu64 " parts are too many for one direct hand-over", parts);
         return SL_ERR_LIMIT;
     }
@@ -69,29 +69,29 @@ bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first)
     return co_slice_make(self, op, count);
 }
 
-void co_direct_lend(struct coordinator *self, struct co_op *op)
+void co_direct_mark_in_use(struct coordinator *self, struct co_op *op)
 {
     struct co_share *share = &op->shares[CO_TRANSPORTER];
-    op->direct.lent = true;
-    co_rank_learn(self, CO_TRANSPORTER);
+    op->direct.device_in_use = true;
+    co_rank_identify(self, CO_TRANSPORTER);
     share->proc = self->ranks[CO_TRANSPORTER].proc;
     share->sent_ns = self->env->now_ns;
 }
 
 bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg)
 {
-    co_count(self, self->metric.straight_count, !op->direct.lent);
-    co_direct_lend(self, op);
+    co_count(self, self->metric.straight_count, !op->direct.device_in_use);
+    co_direct_mark_in_use(self, op);
     return co_op_call(self, op, "transporter.0", msg);
 }
 
 void co_direct_over(struct coordinator *self, struct co_op *op,
                     void (*then)(struct coordinator *self, struct co_op *op))
 {
-    if (op->direct.lent && !co_share_is_settled(self, &op->shares[CO_TRANSPORTER])) {
+    if (op->direct.device_in_use && !co_share_is_settled(self, &op->shares[CO_TRANSPORTER])) {
         co_direct_settle(self, op, then);
     } else {
-        op->direct.lent = false;
+        op->direct.device_in_use = false;
         then(self, op);
     }
 }
@@ -100,7 +100,7 @@ void co_direct_settle(struct coordinator *self, struct co_op *op,
                       void (*then)(struct coordinator *self, struct co_op *op))
 {
     co_call_forget(self, &op->call_seq); /* resent after the fence, it would start work again */
-    op->direct.lent = false;
+    op->direct.device_in_use = false;
     op->unsettled |= co_worker_bit(CO_TRANSPORTER);
     co_settle(self, op, co_worker_bit(CO_TRANSPORTER), then);
 }

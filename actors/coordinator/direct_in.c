@@ -38,10 +38,10 @@ static void bring_send(struct coordinator *self, struct co_op *op)
     struct co_handover *row = op->handover;
     struct sl_msg bring = {.type = SL_MSG_BRING};
     struct sl_body_bring *body = &bring.body.bring;
-    uint32_t spot_count = 0;
-    body->spots.at = co_spots_make(op, 0, &spot_count);
-    body->spots.count = spot_count;
-    if (body->spots.at == NULL) {
+    uint32_t slot_count = 0;
+    body->slots.at = co_pool_slots_make(op, 0, &slot_count);
+    body->slots.count = slot_count;
+    if (body->slots.at == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }
@@ -131,7 +131,7 @@ static void in_await(struct coordinator *self, struct co_op *op)
 
 static void layers_enter(struct coordinator *self, struct co_op *op)
 {
-    co_layers_told(self, op);
+    co_layers_report(self, op);
     in_await(self, op);
 }
 

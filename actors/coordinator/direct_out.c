@@ -64,7 +64,7 @@ static void out_failed(struct coordinator *self, struct co_op *op, sl_err code)
 {
     if (op->handover->arrived || !co_direct_falls_back(self)) {
         co_op_end(self, op, code); /* blocks that arrived are handed over anyway */
-    } else if (op->direct.lent) {
+    } else if (op->direct.device_in_use) {
         co_direct_settle(self, op, out_over);
     } else {
         out_store(self, op);
@@ -93,7 +93,7 @@ static void piece_name(struct co_op *op, uint32_t part, const struct co_range *r
                                                     .length_bytes = range->end - range->from,
                                                     .digest_low = op->parts[part].digest.low,
                                                     .digest_high = op->parts[part].digest.high};
-    op->direct.spots[i] = (struct sl_item_spot){
+    op->direct.slots[i] = (struct sl_item_slot){
         .engine_id = engine->members[rank],
         .rank = rank,
         .pool = cut->pool,
@@ -137,8 +137,8 @@ static bool lend_next(struct coordinator *self, struct co_op *op)
     body->last = looked_at_all(op) && named_all(op);
     body->pieces.at = direct->pieces;
     body->pieces.count = count;
-    body->spots.at = direct->spots;
-    body->spots.count = count;
+    body->slots.at = direct->slots;
+    body->slots.count = count;
     return co_direct_call(self, op, &lend);
 }
 
@@ -199,7 +199,7 @@ static void lend_answered(struct coordinator *self, struct co_op *op, const stru
     if (reply->code != SL_OK) {
         co_reason(op, "not handed over: %s", co_why(reply));
         direct->failed = direct->failed != SL_OK ? direct->failed : reply->code;
-        direct->lent = !co_share_is_settled(self, &op->shares[CO_TRANSPORTER]);
+        direct->device_in_use = !co_share_is_settled(self, &op->shares[CO_TRANSPORTER]);
         if (direct->lends == 1) {
             (void)co_direct_is_refusal(self, reply->code);
         }
@@ -223,8 +223,8 @@ static void out_go(struct coordinator *self, struct co_op *op)
         return;
     }
     direct->pieces = co_memory_take(&op->life, CO_LEND_PIECES, sizeof(*direct->pieces));
-    direct->spots = co_memory_take(&op->life, CO_LEND_PIECES, sizeof(*direct->spots));
-    if (direct->pieces == NULL || direct->spots == NULL) {
+    direct->slots = co_memory_take(&op->life, CO_LEND_PIECES, sizeof(*direct->slots));
+    if (direct->pieces == NULL || direct->slots == NULL) {
         co_op_end(self, op, SL_ERR_NO_MEMORY);
         return;
     }

@@ -9,7 +9,7 @@
 
 /* ---- the processes of workers ---- */
 
-void co_rank_learn(struct coordinator *self, uint32_t rank)
+void co_rank_identify(struct coordinator *self, uint32_t rank)
 {
     struct co_rank *state = &self->ranks[rank];
     if (state->proc.pid != 0 || state->asked) {
@@ -37,7 +37,7 @@ void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_ms
     self->ungreeted &= ~co_worker_bit(rank);
 }
 
-void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *reply)
+void co_rank_identified(struct coordinator *self, uint32_t rank, const struct sl_msg *reply)
 {
     struct co_rank *state = &self->ranks[rank];
     state->asked = false;
@@ -58,7 +58,7 @@ void co_rank_died(struct coordinator *self, struct sl_proc_id proc)
         if (state->proc.pid != 0 && sl_proc_id_equal(state->proc, proc)) {
             state->proc = (struct sl_proc_id){0};
             state->died_ns = self->env->now_ns;
-            co_rank_learn(self, rank);
+            co_rank_identify(self, rank);
         }
     }
 }
@@ -93,7 +93,7 @@ void co_fence_start(struct coordinator *self, struct co_op *op, co_workers worke
         }
         /* The COPY is dropped first: resent after the fence, it would undo it. */
         co_call_forget(self, &op->shares[rank].call_seq);
-        co_rank_learn(self, rank);
+        co_rank_identify(self, rank);
         co_fence_send(self, op, rank);
         co_count(self, self->metric.fence_count, 1);
     }
@@ -101,10 +101,10 @@ void co_fence_start(struct coordinator *self, struct co_op *op, co_workers worke
     co_wake(self, op, self->env->now_ns + CO_FENCE_POLL_NS);
 }
 
-void co_settle(struct coordinator *self, struct co_op *op, co_workers whom,
+void co_settle(struct coordinator *self, struct co_op *op, co_workers waited_workers,
                void (*settled)(struct coordinator *self, struct co_op *op))
 {
-    op->settling = whom;
+    op->settling = waited_workers;
     op->settled = settled;
     co_count(self, self->metric.settled_count, 1);
     co_op_enter(self, op, CO_SETTLE);
@@ -142,7 +142,7 @@ static void fence_overdue(struct coordinator *self, struct co_op *op, uint32_t r
 {
     const struct co_rank *state = &self->ranks[rank];
     if ((op->killed & co_worker_bit(rank)) != 0 || state->proc.pid == 0) {
-        co_rank_learn(self, rank);
+        co_rank_identify(self, rank);
         return;
     }
     op->killed |= co_worker_bit(rank);

@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* How long a consumed row may wait for the end of its hold, and a failed one for a late side. */
-#define GIVE_BACK_NS (10 * SL_NS_PER_S)
+#define RELEASE_WAIT_NS (10 * SL_NS_PER_S)
 
 enum landed { LANDED_NOTHING, LANDED_PIECES, LANDED_ALL };
 
@@ -85,7 +85,7 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
         return NULL;
     }
     for (uint32_t i = 0; i < SL_HANDOVER_STATES; i++) {
-        limit_ns[i] = i < SL_HANDOVER_COMMITTED ? wait_ns : GIVE_BACK_NS;
+        limit_ns[i] = i < SL_HANDOVER_COMMITTED ? wait_ns : RELEASE_WAIT_NS;
     }
     limit_ns[SL_HANDOVER_COMMITTED] = sl_config_u64(config, SL_SET_handover_hold);
     self->handover_free = row->free_next;
@@ -100,8 +100,8 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
 static void handover_forget(struct coordinator *self, struct co_handover *row)
 {
     SL_ASSERT(row->send == NULL && row->receive == NULL);
-    co_call_forget(self, &row->word_seq); /* the row is free from now on */
-    co_call_forget(self, &row->held_seq);
+    co_call_forget(self, &row->notify_seq); /* the row is free from now on */
+    co_call_forget(self, &row->hold_query_seq);
     sl_table_remove(&self->handover_by_id, &row->node);
     *row = (struct co_handover){.free_next = self->handover_free};
     self->handover_free = row;
@@ -138,7 +138,7 @@ static void handover_aborted(struct coordinator *self, struct co_handover *row, 
                  sl_handover_state_text(row->machine.aborted_in), row->reason);
     handover_entered(self, row);
     co_handover_sides_wake(self, row);
-    co_word_tell(self, row);
+    co_notify_decode(self, row);
 }
 
 static void handover_abort(struct coordinator *self, struct co_handover *row, sl_err code,
@@ -164,7 +164,7 @@ static bool hold_end_send(struct coordinator *self, uint64_t id, struct sl_diges
 
 /* Releases what an ended row holds, then the row. One that failed before decode came is kept for a
  * while, because decode will ask for it. */
-static void handover_settle(struct coordinator *self, struct co_handover *row)
+static void handover_release(struct coordinator *self, struct co_handover *row)
 {
     struct sl_handover *machine = &row->machine;
     bool over = machine->state == SL_HANDOVER_CONSUMED || machine->state == SL_HANDOVER_ABORTED;
@@ -193,7 +193,7 @@ void co_handover_hold_ended(struct coordinator *self, uint32_t index, const stru
     if (row->id != 0 && row->ending) {
         row->ending = false;
         sl_handover_return(&row->machine, SL_HANDOVER_HELD);
-        handover_settle(self, row);
+        handover_release(self, row);
     }
 }
 
@@ -301,7 +301,7 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
     row->received = true;
     if (row->machine.state == SL_HANDOVER_ABORTED) {
         co_reason(op, "%s", row->reason);
-        handover_settle(self, row);
+        handover_release(self, row);
         return SL_ERR_HANDOVER;
     }
     if (row->machine.state > SL_HANDOVER_COMMITTED) {
@@ -317,7 +317,7 @@ static sl_err receive_begin(struct coordinator *self, struct co_op *op, struct c
         (void)snprintf(row->prefill_node, sizeof(row->prefill_node), "%s", body->prefill_node.at);
     }
     (void)receipt_taken(self, row, body);
-    co_word_ask(self, row);
+    co_notify_prefill(self, row);
     return SL_OK;
 }
 
@@ -325,7 +325,7 @@ bool co_handover_offers(const struct coordinator *self, uint64_t id)
 {
     const struct co_handover *row = co_handover_find(self, id);
     struct sl_item_ticket ticket;
-    return row != NULL && co_word_offered(row, &ticket);
+    return row != NULL && co_ticket_offered(row, &ticket);
 }
 
 static sl_err handover_begin(struct coordinator *self, struct co_op *op, const struct sl_msg *msg)
@@ -338,11 +338,11 @@ static sl_err handover_begin(struct coordinator *self, struct co_op *op, const s
     struct co_handover *row = co_handover_find(self, op->handover_id);
     if (store && op->type->direct) {
         struct sl_item_ticket ticket;
-        bool offered = row != NULL && msg->body.store.direct && co_word_offered(row, &ticket);
+        bool offered = row != NULL && msg->body.store.direct && co_ticket_offered(row, &ticket);
         sl_err kept = ticket_keep(op, offered ? &ticket : &msg->body.store.ticket.at[0]);
         if (kept != SL_OK) {
             if (offered && row->send == NULL) { /* so decode does not wait */
-                (void)co_handover_failed_there(self, row, kept, op->reason);
+                (void)co_handover_peer_failed(self, row, kept, op->reason);
             }
             return kept;
         }
@@ -445,7 +445,7 @@ static sl_err send_ended(struct coordinator *self, struct co_op *op, sl_err code
             (err == SL_ERR_EXISTS && (op->type->direct || row->arrived || row->found))) {
             co_count(self, self->metric.handover_committed_count, 1);
             co_handover_sides_wake(self, row);
-            co_word_tell(self, row);
+            co_notify_decode(self, row);
             if (op->type->direct) {
                 co_count(self, self->metric.handover_pushed_count, 1);
                 op->bytes = (uint64_t)op->slice_count * op->engine->block_bytes;
@@ -468,7 +468,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
 {
     struct co_handover *row = op->handover;
     row->receive = NULL;
-    co_word_taken(self, &row->receipt, row->id, row->trace_id);
+    co_notify_taken(self, &row->receipt, row->id, row->trace_id);
     bool loading = row->machine.state == SL_HANDOVER_COMMITTED;
     bool whole = code == SL_OK && op->at == op->block_count;
     bool prefix = (code == SL_OK || code == SL_ERR_INCOMPLETE) &&
@@ -488,7 +488,7 @@ static sl_err receive_ended(struct coordinator *self, struct co_op *op, sl_err c
     } else {
         co_reason(op, "%s", sl_err_text(code));
     }
-    co_word_give_up(self, row);
+    co_notify_gave_up(self, row);
     /* Decode must not compute with a part of it. */
     op->at = 0;
     op->from_memory = op->from_disk = op->from_remote = 0;
@@ -514,7 +514,7 @@ static void handover_done(struct coordinator *self, struct co_op *op)
     op->handover = NULL;
     sl_handover_return(&row->machine,
                        op->type->kind == CO_STORE ? SL_HANDOVER_SOURCE : SL_HANDOVER_TARGET);
-    handover_settle(self, row);
+    handover_release(self, row);
 }
 
 /* Ends an op whose hand-over failed on the other side. */
@@ -542,8 +542,8 @@ const struct co_op *co_handover_ended(const struct coordinator *self, uint64_t i
     return op;
 }
 
-sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
-                               uint64_t trace_id)
+sl_err co_handover_receipt(struct coordinator *self, const struct sl_item_receipt *item,
+                           uint64_t trace_id)
 {
     struct co_handover *row = co_handover_find(self, item->handover_id);
     const struct co_op *load =
@@ -561,7 +561,7 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
                                   : load != NULL;
         co_count(self, self->metric.handover_gone_count, 1);
         if (failed) { /* a late receipt: end prefill's hold */
-            co_word_taken(self, &receipt, item->handover_id, trace_id);
+            co_notify_taken(self, &receipt, item->handover_id, trace_id);
         }
         return SL_ERR_NOT_FOUND;
     }
@@ -577,8 +577,8 @@ sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_re
     return SL_OK;
 }
 
-sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *row, sl_err code,
-                                const char *reason)
+sl_err co_handover_peer_failed(struct coordinator *self, struct co_handover *row, sl_err code,
+                               const char *reason)
 {
     if (row->machine.state < SL_HANDOVER_COMMITTED) {
         handover_abort(self, row, code, reason);
@@ -604,7 +604,7 @@ static sl_err landed(struct coordinator *self, const struct sl_body_landed *body
         bool first = !row->offered;
         row->offered = true;
         if (first) {
-            co_word_ask(self, row); /* now with the ticket */
+            co_notify_prefill(self, row); /* now with the ticket */
         }
         return SL_OK;
     }
@@ -631,14 +631,14 @@ void co_handover_landed(struct coordinator *self, const struct sl_msg *msg)
 }
 
 /* Ends a hand-over: for its client (receipt NULL), or for a peer that has its receipt. */
-static sl_err handover_over(struct coordinator *self, uint64_t id, const struct co_receipt *receipt,
-                            uint64_t trace_id)
+static sl_err handover_finish(struct coordinator *self, uint64_t id,
+                              const struct co_receipt *receipt, uint64_t trace_id)
 {
     struct co_handover *row = co_handover_find(self, id);
     struct sl_digest keys = receipt != NULL ? receipt->keys : (struct sl_digest){0};
     if (row == NULL || (receipt == NULL && (row->machine.loans & SL_HANDOVER_HELD) == 0)) {
         /* An earlier coordinator may have had it: the registrar decides. */
-        (void)hold_end_send(self, id, keys, trace_id, co_cookie(CO_CALL_NOBODY, 0, 0));
+        (void)hold_end_send(self, id, keys, trace_id, co_cookie(CO_CALL_UNANSWERED, 0, 0));
         return SL_ERR_NOT_FOUND;
     }
     if (row->send != NULL || row->receive != NULL) {
@@ -648,16 +648,16 @@ static sl_err handover_over(struct coordinator *self, uint64_t id, const struct 
         return SL_ERR_PERMISSION;
     }
     (void)handover_step(self, row, SL_HANDOVER_CONSUMED);
-    handover_settle(self, row);
+    handover_release(self, row);
     return SL_OK;
 }
 
-sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
-                         uint64_t trace_id)
+sl_err co_handover_peer_done(struct coordinator *self, const struct sl_item_receipt *item,
+                             uint64_t trace_id)
 {
     struct co_receipt receipt;
     receipt_keep(&receipt, item);
-    return handover_over(self, item->handover_id, &receipt, trace_id);
+    return handover_finish(self, item->handover_id, &receipt, trace_id);
 }
 
 /* A hand-over that is gone does not fail the rest of its batch. */
@@ -667,7 +667,7 @@ void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg)
     uint64_t count = SL_MIN(msg->body.arrived.items.count, SL_COUNT(codes));
     for (uint64_t i = 0; i < count; i++) {
         codes[i] =
-            (uint64_t)co_handover_arrived_one(self, &msg->body.arrived.items.at[i], msg->trace_id);
+            (uint64_t)co_handover_receipt(self, &msg->body.arrived.items.at[i], msg->trace_id);
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.arrived_reply.codes = (struct sl_u64s){.at = codes, .count = count};
@@ -680,7 +680,7 @@ void co_handover_end(struct coordinator *self, const struct sl_msg *msg)
     const struct sl_u64s *ids = &msg->body.handover_end.handover_ids;
     uint64_t count = SL_MIN(ids->count, SL_COUNT(codes));
     for (uint64_t i = 0; i < count; i++) {
-        codes[i] = (uint64_t)handover_over(self, ids->at[i], NULL, msg->trace_id);
+        codes[i] = (uint64_t)handover_finish(self, ids->at[i], NULL, msg->trace_id);
     }
     struct sl_msg reply = {.code = SL_OK};
     reply.body.handover_end_reply.codes = (struct sl_u64s){.at = codes, .count = count};
@@ -702,9 +702,9 @@ static void handover_expire(struct coordinator *self, struct co_handover *row, u
         (void)snprintf(reason, sizeof(reason), "it stayed %s too long",
                        sl_handover_state_text(state));
         handover_aborted(self, row, reason);
-        handover_settle(self, row);
+        handover_release(self, row);
     } else {
-        handover_settle(self, row); /* retries the release */
+        handover_release(self, row); /* retries the release */
     }
 }
 
@@ -719,11 +719,11 @@ static uint64_t handovers_tick(struct coordinator *self, uint64_t now_ns)
         if (row->id != 0) {
             handover_expire(self, row, now_ns);
         }
-        if (row->id != 0 && co_word_due(row) <= now_ns) {
-            co_word_ask(self, row);
+        if (row->id != 0 && co_notify_due(row) <= now_ns) {
+            co_notify_prefill(self, row);
         }
         if (row->id != 0) {
-            uint64_t next_ns = SL_MIN(row->machine.deadline_ns, co_word_due(row));
+            uint64_t next_ns = SL_MIN(row->machine.deadline_ns, co_notify_due(row));
             self->handover_next_ns = SL_MIN(self->handover_next_ns, next_ns);
         }
     }

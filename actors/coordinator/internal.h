@@ -19,7 +19,7 @@ static inline void co_trace(const struct coordinator *self, const struct co_op *
 /* seq 0: the call is not in flight. */
 static inline void co_call_forget(struct coordinator *self, uint64_t *seq)
 {
-    sl_calls_forget(self->calls, *seq);
+    sl_calls_drop(self->calls, *seq);
     *seq = 0;
 }
 /* Sends a request of no op. CO_CALL_NS later its sender asks again, or no longer needs it. */
@@ -51,7 +51,7 @@ static inline bool co_op_is_of(const struct co_op *op, const struct sl_msg *msg)
 
 /* ---- features ---- */
 extern const struct co_feature co_layers_feature, co_handover_feature, co_accounts,
-    co_story_feature, co_sessions_feature, co_wait_feature;
+    co_op_trace_feature, co_sessions_feature, co_wait_feature;
 /* SESSION_PAUSE, SESSION_TURN: replies at once. */
 void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg);
 void co_sessions_turn(struct coordinator *self, const struct sl_msg *msg);
@@ -118,7 +118,7 @@ const char *co_phase_text(enum co_phase phase);
 
 /* ---- slices.c ---- */
 /* An engine's session hints, in messages. */
-enum { SAID_ENDS = 1, SAID_GOES_ON = 2 };
+enum { HINT_ENDS = 1, HINT_CONTINUES = 2 };
 /* Writes the key of a part, with a final 0. Gives its length. */
 uint32_t co_part_key_write(const struct co_engine *engine, struct sl_key block,
                            const struct co_cut *cut, char *out);
@@ -158,7 +158,7 @@ void co_fence_answered(struct coordinator *self, struct co_op *op, uint32_t rank
                        const struct sl_msg *reply);
 /* Enters CO_SETTLE: fences the unsettled workers; calls `settled` when those waited for are
  * done. */
-void co_settle(struct coordinator *self, struct co_op *op, co_workers whom,
+void co_settle(struct coordinator *self, struct co_op *op, co_workers waited_workers,
                void (*settled)(struct coordinator *self, struct co_op *op));
 /* Drops COPYs and pulls in flight, and sends a FENCE to each worker. */
 void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers);
@@ -172,8 +172,8 @@ void co_cancel(struct coordinator *self, const struct sl_msg *msg);
 /* Fences what a dead coordinator may have left at the rank. */
 void co_rank_greet(struct coordinator *self, uint32_t rank);
 void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
-void co_rank_learn(struct coordinator *self, uint32_t rank);
-void co_rank_pong(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
+void co_rank_identify(struct coordinator *self, uint32_t rank);
+void co_rank_identified(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
 void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
 /* An absent transporter has no work in flight, so it need not be greeted. */
 void co_greet_look(struct coordinator *self);
@@ -185,9 +185,9 @@ uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, 
 void co_pull_asked(struct coordinator *self, struct co_op *op, uint32_t block);
 /* Gives a pool slot for each rank that has a part of the slice's blocks from `block` on, part by
  * part. NULL: out of memory. */
-struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count);
-uint32_t co_block_spots(const struct co_engine *engine); /* in a block */
-uint64_t co_spots_max(const struct coordinator *self);   /* in a message */
+struct sl_item_slot *co_pool_slots_make(struct co_op *op, uint32_t block, uint32_t *count);
+uint32_t co_block_pool_slots(const struct co_engine *engine); /* in a block */
+uint64_t co_pool_slots_max(const struct coordinator *self);   /* in a message */
 /* When to try an engine's pools again after this refusal. */
 uint64_t co_pools_again_ns(const struct coordinator *self, sl_err code);
 /* reply NULL: none in time. */
@@ -207,8 +207,8 @@ void co_handover_arrived(struct coordinator *self, const struct sl_msg *msg); /*
 void co_handover_end(struct coordinator *self, const struct sl_msg *msg);     /* HANDOVER_END */
 /* A peer's decode has finished with it. Errors: SL_ERR_NOT_FOUND (no row; the registrar was asked),
  * SL_ERR_BUSY (it is in use here), SL_ERR_PERMISSION (another receipt). */
-sl_err co_handover_taken(struct coordinator *self, const struct sl_item_receipt *item,
-                         uint64_t trace_id);
+sl_err co_handover_peer_done(struct coordinator *self, const struct sl_item_receipt *item,
+                             uint64_t trace_id);
 void co_handover_hold_ended(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 
 void co_handover_landed(struct coordinator *self, const struct sl_msg *msg); /* LANDED */
@@ -222,36 +222,36 @@ struct co_handover *co_handover_new(struct coordinator *self, uint64_t id, uint6
 /* The tick checks all rows at that time, or earlier. */
 void co_handover_look_at(struct coordinator *self, uint64_t at_ns);
 /* A receipt arrived. Codes as in ARRIVED. */
-sl_err co_handover_arrived_one(struct coordinator *self, const struct sl_item_receipt *item,
-                               uint64_t trace_id);
+sl_err co_handover_receipt(struct coordinator *self, const struct sl_item_receipt *item,
+                           uint64_t trace_id);
 /* Passes the remaining states up to committed. */
 void co_handover_commits(struct coordinator *self, struct co_handover *row);
 /* Prefill failed on its node, or decode gave up on its own. Aborts a row that is not committed. */
-sl_err co_handover_failed_there(struct coordinator *self, struct co_handover *row, sl_err code,
-                                const char *reason);
+sl_err co_handover_peer_failed(struct coordinator *self, struct co_handover *row, sl_err code,
+                               const char *reason);
 void co_handover_sides_wake(struct coordinator *self, struct co_handover *row);
 
 /* ---- word.c: notifications between the nodes of a hand-over ---- */
-void co_word_handle(struct coordinator *self, const struct sl_msg *msg); /* HANDOVER_WORD */
+void co_notify_handle(struct coordinator *self, const struct sl_msg *msg); /* HANDOVER_WORD */
 /* Decode, before prefill's commit: notifies prefill's node that it waits. If that is this node,
  * asks the registrar after a while, in case an earlier coordinator has answered prefill. */
-void co_word_ask(struct coordinator *self, struct co_handover *row);
-void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+void co_notify_prefill(struct coordinator *self, struct co_handover *row);
+void co_notify_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 /* The answer to a HOLD query. */
-void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
+void co_hold_query_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply);
 /* Decode ends without prefill's commit: notifies prefill's node. */
-void co_word_give_up(struct coordinator *self, const struct co_handover *row);
-/* When co_word_ask is due; SL_NEVER_NS: never. */
-uint64_t co_word_due(const struct co_handover *row);
-void co_word_ticket(struct coordinator *self, const struct sl_msg *msg); /* TICKET */
+void co_notify_gave_up(struct coordinator *self, const struct co_handover *row);
+/* When co_notify_prefill is due; SL_NEVER_NS: never. */
+uint64_t co_notify_due(const struct co_handover *row);
+void co_ticket_handle(struct coordinator *self, const struct sl_msg *msg); /* TICKET */
 /* Prefill: the ticket that decode, on any node, has offered. False: none yet. */
-bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket);
+bool co_ticket_offered(const struct co_handover *row, struct sl_item_ticket *ticket);
 /* Prefill: notifies a waiting decode node of the result. */
-void co_word_tell(struct coordinator *self, const struct co_handover *row);
+void co_notify_decode(struct coordinator *self, const struct co_handover *row);
 /* Decode has the blocks that prefill's node holds, or failed: notifies that node, if it is another
  * one, so that its hold ends. A lost notification costs the time of the hold. */
-void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, uint64_t handover_id,
-                   uint64_t trace_id);
+void co_notify_taken(struct coordinator *self, const struct co_receipt *receipt,
+                     uint64_t handover_id, uint64_t trace_id);
 
 /* ---- layers.c ---- */
 struct co_range {                    /* the range of a part that the COPYs in flight are of */
@@ -287,7 +287,7 @@ void co_layers_copy_ready(struct coordinator *self, struct co_op *op);
 /* All layers are copied: completes the slice. */
 void co_layers_finish(struct coordinator *self, struct co_op *op);
 /* Reports the loaded layers to the engine. */
-void co_layers_told(struct coordinator *self, struct co_op *op);
+void co_layers_report(struct coordinator *self, struct co_op *op);
 /* Direct load: pieces arrived in its pools. */
 void co_layers_arrived(struct coordinator *self, struct co_op *op,
                        const struct sl_body_landed *body);
@@ -301,7 +301,7 @@ void co_direct_fallback_note(struct coordinator *self, struct co_op *op);
  * continues through storage or was ended. */
 bool co_direct_start(struct coordinator *self, struct co_op *op, uint32_t first);
 /* Marks that the transporter may access the op's device blocks. */
-void co_direct_lend(struct coordinator *self, struct co_op *op);
+void co_direct_mark_in_use(struct coordinator *self, struct co_op *op);
 /* Sends a request to the transporter. False: the op was ended. */
 bool co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg);
 /* The transporter has finished: calls `then`, after a fence if another process may work for it. */

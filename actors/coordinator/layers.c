@@ -164,38 +164,39 @@ static bool is_member(const struct co_op *op, uint64_t rank, uint64_t member)
 }
 
 /* Checks reports that came before the engine was known: those of other processes do not count. */
-static void words_check(struct co_op *op)
+static void reports_check(struct co_op *op)
 {
-    for (uint32_t rank = 0; op->layers.words != NULL && rank < CO_RANKS_MAX; rank++) {
-        struct co_layer_word *word = &op->layers.words[rank];
+    for (uint32_t rank = 0; op->layers.rank_reports != NULL && rank < CO_RANKS_MAX; rank++) {
+        struct co_layer_report *word = &op->layers.rank_reports[rank];
         word->layers =
             is_member(op, rank, word->member) ? SL_MIN(word->layers, op->layers.count) : 0;
     }
 }
 
 /* Layers that all ranks have reported. */
-static uint32_t words_ready(const struct co_op *op)
+static uint32_t reports_ready(const struct co_op *op)
 {
-    uint32_t ready = op->layers.words == NULL || !op->layers.checked ? 0 : UINT32_MAX;
+    uint32_t ready = op->layers.rank_reports == NULL || !op->layers.checked ? 0 : UINT32_MAX;
     for (uint32_t rank = 0; ready > 0 && rank < op->engine->world; rank++) {
-        ready = SL_MIN(ready, op->layers.words[rank].layers);
+        ready = SL_MIN(ready, op->layers.rank_reports[rank].layers);
     }
     return ready;
 }
 
-static sl_err word_keep(struct co_op *op, const struct sl_body_layers *body, struct sl_error *why)
+static sl_err report_keep(struct co_op *op, const struct sl_body_layers *body, struct sl_error *why)
 {
     struct co_layers *layers = &op->layers;
-    if (layers->words == NULL) {
-        layers->words = co_memory_take(&op->life, CO_RANKS_MAX, sizeof(*layers->words));
+    if (layers->rank_reports == NULL) {
+        layers->rank_reports =
+            co_memory_take(&op->life, CO_RANKS_MAX, sizeof(*layers->rank_reports));
     }
-    if (layers->words == NULL) {
+    if (layers->rank_reports == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for reports of ranks");
     }
-    struct co_layer_word *word = &layers->words[body->rank];
+    struct co_layer_report *word = &layers->rank_reports[body->rank];
     uint32_t before = word->member == body->member ? word->layers : 0;
-    *word = (struct co_layer_word){.member = body->member,
-                                   .layers = SL_MAX(before, (uint32_t)body->rank_layers)};
+    *word = (struct co_layer_report){.member = body->member,
+                                     .layers = SL_MAX(before, (uint32_t)body->rank_layers)};
     return SL_OK;
 }
 
@@ -220,8 +221,8 @@ static bool layers_check(struct coordinator *self, struct co_op *op)
     layers->in = SL_MIN(layers->in, layers->count);
     layers->done = layers->asked = layers->in;
     layers->checked = true;
-    words_check(op);
-    layers->ready = SL_MAX(layers->ready, words_ready(op));
+    reports_check(op);
+    layers->ready = SL_MAX(layers->ready, reports_ready(op));
     co_count(self, self->metric.layered_count, 1);
     return true;
 }
@@ -412,7 +413,7 @@ static struct sl_msg wait_answer(const struct co_op *op)
     return reply;
 }
 
-static void layers_tell(struct coordinator *self, struct co_op *op)
+static void waiters_answer(struct coordinator *self, struct co_op *op)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < op->waiter_count; i++) {
@@ -422,17 +423,17 @@ static void layers_tell(struct coordinator *self, struct co_op *op)
             continue;
         }
         struct sl_msg reply = wait_answer(op);
-        sl_return_reply(self->env, &waiter->back, &reply);
+        sl_reply_route_send(self->env, &waiter->back, &reply);
     }
     op->waiter_count = kept;
 }
 
-void co_layers_told(struct coordinator *self, struct co_op *op)
+void co_layers_report(struct coordinator *self, struct co_op *op)
 {
     struct co_layers *layers = &op->layers;
     layers->in = layers->done;
     layers->block_count = op->at + op->slice_count;
-    layers_tell(self, op);
+    waiters_answer(self, op);
 }
 
 void co_layers_go_load(struct coordinator *self, struct co_op *op)
@@ -443,7 +444,7 @@ void co_layers_go_load(struct coordinator *self, struct co_op *op)
         return;
     }
     if (op->layers.last) {
-        co_layers_told(self, op);
+        co_layers_report(self, op);
     }
     load_go(self, op);
 }
@@ -476,9 +477,9 @@ static sl_err layers_ending(struct coordinator *self, struct co_op *op, sl_err c
 
 /* The op of this kind, by layers, that the message names. A message for a rank names the rank's
  * registration, since the op's client is another process. NULL: see `why`. */
-static struct co_op *op_meant(struct coordinator *self, const struct sl_msg *msg,
-                              const struct sl_body_layers *body, enum co_kind kind,
-                              struct sl_error *why)
+static struct co_op *op_of_message(struct coordinator *self, const struct sl_msg *msg,
+                                   const struct sl_body_layers *body, enum co_kind kind,
+                                   struct sl_error *why)
 {
     struct co_op *op = co_op_find(self, body->target_op);
     bool of_rank = body->layers == 0;
@@ -512,7 +513,7 @@ void co_layers_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
     const struct sl_body_layers *body = &msg->body.layers;
-    struct co_op *op = op_meant(self, msg, body, body->wait ? CO_LOAD : CO_STORE, &why);
+    struct co_op *op = op_of_message(self, msg, body, body->wait ? CO_LOAD : CO_STORE, &why);
     uint64_t count = body->layers != 0 ? body->layers : body->rank_layers;
     bool counts = op != NULL && !op->answered;
     sl_err err = op != NULL ? SL_OK : why.code;
@@ -522,7 +523,7 @@ void co_layers_handle(struct coordinator *self, const struct sl_msg *msg)
             return;
         }
     } else if (counts && !body->wait && body->layers == 0) {
-        err = word_keep(op, body, &why);
+        err = report_keep(op, body, &why);
     }
     struct sl_msg reply = {.code = SL_OK};
     if (err != SL_OK) {
@@ -532,7 +533,7 @@ void co_layers_handle(struct coordinator *self, const struct sl_msg *msg)
     reply = body->wait ? wait_answer(op) : reply;
     sl_reply(self->env, msg, &reply);
     if (counts && !body->wait) {
-        layers_are_ready(self, op, body->layers != 0 ? (uint32_t)count : words_ready(op));
+        layers_are_ready(self, op, body->layers != 0 ? (uint32_t)count : reports_ready(op));
     }
 }
 
@@ -540,4 +541,4 @@ const struct co_feature co_layers_feature = {.begin = layers_begin,
                                              .again = layers_again,
                                              .phase = layers_check,
                                              .ending = layers_ending,
-                                             .answered = layers_tell};
+                                             .answered = waiters_answer};

@@ -8,8 +8,8 @@
 #define CO_LAYERS_MAX        4096u
 #define CO_LAYER_WAITERS_MAX (2 * CO_RANKS_MAX) /* one per rank, and one that it gave up before */
 
-struct co_layer_word { /* LAYERS of one rank */
-    uint64_t member;   /* engine id of its registration, as sent */
+struct co_layer_report { /* LAYERS of one rank */
+    uint64_t member;     /* engine id of its registration, as sent */
     uint32_t layers;
 };
 /* State of an op by layers. A layer is one of the forward pass; the request says which layers of
@@ -27,7 +27,7 @@ struct co_layers {
     uint32_t block_count;        /* reported with them */
     struct sl_item_piece *items; /* scratch of COPYs */
     uint32_t item_room;
-    struct co_layer_word *words; /* [CO_RANKS_MAX] when first needed; in the op's memory */
+    struct co_layer_report *rank_reports; /* [CO_RANKS_MAX] when first needed; in the op's memory */
 };
 
 #endif

@@ -64,7 +64,7 @@ static void load_unpin(struct coordinator *self, struct co_op *op, uint32_t from
     for (uint32_t i = from_block * part_count; i < op->slice_count * part_count; i++) {
         struct co_part *part = &op->parts[i];
         if (part->pin != 0) {
-            sl_pins_give(self->pins, part->pin);
+            sl_pins_release(self->pins, part->pin);
             SL_ASSERT(self->pins_taken > 0);
             self->pins_taken--;
         }
@@ -249,9 +249,9 @@ static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t bloc
     uint32_t first = block * part_count, part_total = block_count * part_count;
     struct sl_text *keys = co_memory_take(&op->work, part_total, sizeof(*keys));
     struct sl_item_group *groups = co_memory_take(&op->work, block_count, sizeof(*groups));
-    uint32_t spot_count = 0;
-    const struct sl_item_spot *spots = straight ? co_spots_make(op, block, &spot_count) : NULL;
-    if (keys == NULL || groups == NULL || (straight && spots == NULL)) {
+    uint32_t slot_count = 0;
+    const struct sl_item_slot *slots = straight ? co_pool_slots_make(op, block, &slot_count) : NULL;
+    if (keys == NULL || groups == NULL || (straight && slots == NULL)) {
         return false;
     }
     for (uint32_t i = 0; i < part_total; i++) {
@@ -268,8 +268,8 @@ static bool fetch_make(struct coordinator *self, struct co_op *op, uint32_t bloc
     bring->body.bring.keys = (struct sl_texts){.at = keys, .count = part_total};
     bring->body.bring.groups.at = groups;
     bring->body.bring.groups.count = block_count;
-    bring->body.bring.spots.at = spots;
-    bring->body.bring.spots.count = spot_count;
+    bring->body.bring.slots.at = slots;
+    bring->body.bring.slots.count = slot_count;
     op->asked_count = first; /* first part of the answer */
     return true;
 }
@@ -350,7 +350,7 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
 
 /* Its log file is being reclaimed, or too many reads are in flight: temporary, and no try for
  * space. */
-static bool load_moves(const struct co_op *op)
+static bool refusal_is_temporary(const struct co_op *op)
 {
     return op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
 }
@@ -365,7 +365,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     uint32_t end = SL_MIN(look->hole, look->short_of_pins), waiting = look->waiting;
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
     /* If the engine can compute a block, it is left after as many tries as for space. */
-    op->wait.over |= waiting == 0 && op->rounds >= CO_PROMOTE_ROUNDS && load_moves(op);
+    op->wait.over |= waiting == 0 && op->rounds >= CO_PROMOTE_ROUNDS && refusal_is_temporary(op);
     uint32_t cut = waiting < end ? co_wait_plan(self, op, waiting, end, ends) : end;
     if (cut < end) {
         slice_cut(self, op, cut);
@@ -458,9 +458,10 @@ static void load_promoted(struct coordinator *self, struct co_op *op, const stru
     }
     co_wait_answered(self, op, all);
     co_trace(self, op, "promoted", "registrar", op->asked_count);
-    op->rounds -= load_moves(op) && !co_wait_limited(op) ? 1u : 0u;
+    op->rounds -= refusal_is_temporary(op) && !co_wait_limited(op) ? 1u : 0u;
     if (squeezed == 0 && op->rounds < CO_PROMOTE_ROUNDS) {
-        load_wait(self, op, load_moves(op) ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
+        load_wait(self, op,
+                  refusal_is_temporary(op) ? op->slice_count : SL_MAX(op->slice_count / 2, 1u));
         return;
     }
     /* Blocks in memory are loaded first and unpinned: a refusal of a later block ends no load. */
@@ -507,11 +508,11 @@ void co_load_copied(struct coordinator *self, struct co_op *op)
 void co_load_note(struct coordinator *self, struct co_op *op)
 {
     uint64_t how = op->type->kind == CO_STORE ? SL_ACCESS_STORED : 0;
-    uint32_t said = sl_said_pack(&op->said);
+    uint32_t said = sl_packed_hints_pack(&op->said);
     for (uint32_t i = op->block_count; op->blocks != NULL && i-- > 0;) {
         struct co_block *block = &op->blocks[i];
         if (block->note_generation != 0) {
-            sl_pins_note_said(self->pins, block->note_ref, block->note_generation | how, said);
+            sl_pins_note_hints(self->pins, block->note_ref, block->note_generation | how, said);
             block->note_generation = 0;
         }
     }

@@ -227,7 +227,7 @@ void co_op_answer(struct coordinator *self, struct co_op *op)
             .not_awaited = op->wait.left,
         };
     }
-    sl_return_reply(self->env, &op->back, &reply);
+    sl_reply_route_send(self->env, &op->back, &reply);
 }
 
 /* The op's workers that may still work for an earlier coordinator. */
@@ -248,7 +248,7 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
     /* An earlier coordinator may have begun with this request. */
     co_workers fencing = op->phase == CO_SETTLE ? op->unsettled : 0;
     op->unsettled |= ungreeted(self, op);
-    op->unsettled |= op->direct.lent ? co_worker_bit(CO_TRANSPORTER) : 0;
+    op->unsettled |= op->direct.device_in_use ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;
     op->code = code;
     if (code != SL_OK) {
@@ -295,7 +295,7 @@ void co_op_done(struct coordinator *self, struct co_op *op)
     co_op_enter(self, op, CO_DONE);
     struct sl_msg fenced = {.body.op_fenced_reply.fenced = true};
     for (uint32_t i = 0; i < op->waiter_count; i++) {
-        sl_return_reply(self->env, &op->waiters[i].back, &fenced);
+        sl_reply_route_send(self->env, &op->waiters[i].back, &fenced);
     }
     op->waiter_count = 0;
     op->waiters = NULL;
@@ -330,7 +330,7 @@ sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl
     if (op->waiters == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the op's waiters");
     }
-    while (at < op->waiter_count && !sl_return_is_of(&op->waiters[at].back, msg)) {
+    while (at < op->waiter_count && !sl_reply_route_matches(&op->waiters[at].back, msg)) {
         alike += (op->waiters[at++].layers == 0) == (layers == 0) ? 1u : 0u;
     }
     /* A known waiter keeps its kind: there are at most max of each. */
@@ -341,7 +341,7 @@ sl_err co_waiter_add(struct coordinator *self, struct co_op *op, const struct sl
     }
     op->waiter_count = SL_MAX(op->waiter_count, at + 1); /* or it was resent, with less time */
     op->waiters[at].layers = layers;
-    sl_return_keep(msg, &op->waiters[at].back);
+    sl_reply_route_keep(msg, &op->waiters[at].back);
     self->env->ops->wake_at(self->env, op->waiters[at].back.deadline_ns);
     return SL_OK;
 }
@@ -359,7 +359,7 @@ static void waiters_expire(struct coordinator *self, struct co_op *op, uint64_t 
                                .text =
                                    sl_text_of(waiter->layers == 0 ? "device blocks are still in use"
                                                                   : "the layer is not loaded yet")};
-        sl_return_reply(self->env, &waiter->back, &reply);
+        sl_reply_route_send(self->env, &waiter->back, &reply);
     }
     op->waiter_count = kept;
 }

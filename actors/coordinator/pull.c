@@ -1,6 +1,6 @@
 /* actors/coordinator/pull.c - BRING of other nodes' blocks directly into the pools of a load
- * (load_keeps false). The transporter is then one more worker of the op: a request that it has not
- * answered is fenced before the blocks are reused.
+ * (cache_remote_loads false). The transporter is then one more worker of the op: a request that it
+ * has not answered is fenced before the blocks are reused.
  *
  * Loads by layers and loads with events of streams use the arena, since the transporter knows
  * neither. So do engines whose pools the fabric does not have. */
@@ -8,11 +8,11 @@
 
 #include <string.h>
 
-#define SPOT_MESSAGE_BYTES 64u                 /* of a pool slot in a message, at most */
-#define REFUSED_NS         SL_NS_PER_S         /* pause for pools that the fabric does not have */
-#define SOON_NS            (20 * SL_NS_PER_MS) /* pause for pools that may be registered soon */
+#define POOL_SLOT_MESSAGE_BYTES 64u         /* of a pool slot in a message, at most */
+#define REFUSED_NS              SL_NS_PER_S /* pause for pools that the fabric does not have */
+#define SOON_NS                 (20 * SL_NS_PER_MS) /* pause for pools that may be registered soon */
 
-uint32_t co_block_spots(const struct co_engine *engine)
+uint32_t co_block_pool_slots(const struct co_engine *engine)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < engine->part_count; i++) {
@@ -21,10 +21,10 @@ uint32_t co_block_spots(const struct co_engine *engine)
     return count;
 }
 
-uint64_t co_spots_max(const struct coordinator *self)
+uint64_t co_pool_slots_max(const struct coordinator *self)
 {
     return SL_MIN(sl_config_u64(self->env->config, SL_SET_message_bytes_max) / 2 /
-                      SPOT_MESSAGE_BYTES,
+                      POOL_SLOT_MESSAGE_BYTES,
                   (uint64_t)SL_BATCH_MAX);
 }
 
@@ -42,24 +42,24 @@ uint32_t co_pull_blocks(const struct coordinator *self, const struct co_op *op, 
         engine->pull_again_ns > self->env->now_ns) {
         return 0;
     }
-    return (uint32_t)SL_MIN(co_spots_max(self) / SL_MAX(co_block_spots(engine), 1u),
+    return (uint32_t)SL_MIN(co_pool_slots_max(self) / SL_MAX(co_block_pool_slots(engine), 1u),
                             (uint64_t)(op->slice_count - block));
 }
 
 /* Each rank that has a part gets it. */
-struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *count)
+struct sl_item_slot *co_pool_slots_make(struct co_op *op, uint32_t block, uint32_t *count)
 {
     const struct co_engine *engine = op->engine;
     uint32_t first = block * engine->part_count;
     uint32_t part_total = op->slice_count * engine->part_count;
-    uint32_t room = (op->slice_count - block) * co_block_spots(engine);
-    struct sl_item_spot *spots = co_memory_take(&op->work, room, sizeof(*spots));
+    uint32_t room = (op->slice_count - block) * co_block_pool_slots(engine);
+    struct sl_item_slot *slots = co_memory_take(&op->work, room, sizeof(*slots));
     *count = 0;
-    for (uint32_t i = first; spots != NULL && i < part_total; i++) {
+    for (uint32_t i = first; slots != NULL && i < part_total; i++) {
         const struct co_cut *cut = co_cut_of(op, i);
         for (uint64_t owners = cut->owners; owners != 0; owners &= owners - 1) {
             uint32_t rank = (uint32_t)__builtin_ctzll(owners);
-            spots[(*count)++] = (struct sl_item_spot){
+            slots[(*count)++] = (struct sl_item_slot){
                 .engine_id = engine->members[rank],
                 .rank = rank,
                 .pool = cut->pool,
@@ -68,7 +68,7 @@ struct sl_item_spot *co_spots_make(struct co_op *op, uint32_t block, uint32_t *c
                 .item = i - first};
         }
     }
-    return spots;
+    return slots;
 }
 
 /* Parts pulled after a missing block are overwritten; they count when they arrive again. */
@@ -85,7 +85,7 @@ static void pulled_forget(struct co_op *op, uint32_t block)
 void co_pull_asked(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     pulled_forget(op, block);
-    co_direct_lend(self, op);
+    co_direct_mark_in_use(self, op);
 }
 
 /* Pulled parts may be overwritten, or nothing was begun: looks again. */
@@ -102,7 +102,7 @@ void co_pull_answered(struct coordinator *self, struct co_op *op, const struct s
         co_direct_settle(self, op, pull_void);
         return;
     }
-    op->direct.lent = false;
+    op->direct.device_in_use = false;
     if (reply == NULL) { /* the transporter may still write these blocks */
         op->pull_barred = true;
         op->unsettled |= co_worker_bit(CO_TRANSPORTER);

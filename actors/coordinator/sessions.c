@@ -34,8 +34,8 @@ struct chain {
     struct chained *blocks;
     char *text;
     uint32_t count, room, text_room;
-    uint32_t there_count; /* blocks in memory after the last request */
-    uint32_t serial;      /* of the last request; 0: none since it changed */
+    uint32_t in_memory_count; /* blocks in memory after the last request */
+    uint32_t serial;          /* of the last request; 0: none since it changed */
 };
 struct co_sessions {
     struct sl_sessions *table;
@@ -44,12 +44,12 @@ struct co_sessions {
     uint64_t bytes;
     struct asked { /* a session whose BRINGs are in flight, one at a time */
         struct sl_session_due due;
-        uint64_t sent_ns; /* 0: unused */
-        uint32_t at;      /* blocks of its chain that were requested, */
-        uint32_t there;   /* that are in memory, */
-        bool more;        /* and whether more follow */
-        uint32_t came;    /* parts */
-        double full;      /* `full` as answered for those */
+        uint64_t sent_ns;   /* 0: unused */
+        uint32_t at;        /* blocks of its chain that were requested, */
+        uint32_t in_memory; /* that are in memory, */
+        bool more;          /* and whether more follow */
+        uint32_t came;      /* parts */
+        double full;        /* `full` as answered for those */
     } asked[CO_SESSION_CALLS];
     uint32_t asked_count;
     uint64_t lead_ns;
@@ -77,7 +77,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(co_sessions, metric.prefetch_parts, "session_parts_prefetched"),
 };
 
-static bool session_here(void *context, uint32_t session);
+static bool session_in_memory(void *context, uint32_t session);
 
 static uint64_t chain_bytes(const struct chain *chain)
 {
@@ -98,7 +98,7 @@ static sl_err sessions_init(struct coordinator *self, struct sl_error *why)
         sessions->chains = calloc(count, sizeof(*sessions->chains));
     }
     if (sessions == NULL || sessions->chains == NULL ||
-        sl_sessions_create(count, session_here, self, &sessions->table) != SL_OK) {
+        sl_sessions_create(count, session_in_memory, self, &sessions->table) != SL_OK) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "%u sessions", count);
     }
     sl_metrics_define(self->env->metrics, metric_rows, SL_COUNT(metric_rows), sessions);
@@ -218,7 +218,7 @@ static void turn_take(struct coordinator *self, const struct turn *turn)
         struct chain *chain = &sessions->chains[session];
         uint32_t taken = 0;
         chain->count = chain_kept(chain, turn);
-        chain->there_count = chain->serial = 0;
+        chain->in_memory_count = chain->serial = 0;
         chain->engine_id = turn->engine_id;
         while (taken < turn->how.count &&
                chain_add(sessions, chain, &turn->keys[taken], turn->hashes[taken])) {
@@ -251,7 +251,7 @@ static void sessions_note(struct coordinator *self, struct co_op *op)
                                 .before = op->before_hash,
                                 .pause_ns = op->pause_ns,
                                 .load = op->type->kind == CO_LOAD,
-                                .ends = op->said.session == SAID_ENDS},
+                                .ends = op->said.session == HINT_ENDS},
                         .engine_id = op->engine_id};
     if (turn_room(sessions, &turn, op->block_count)) {
         for (uint32_t i = 0; i < op->block_count && op->blocks[i].key.at != NULL; i++) {
@@ -308,11 +308,11 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
                       "this node keeps no sessions: it has no disk, or prefetch_sessions is 0");
         return;
     }
-    uint64_t pause_ns = body->unknown ? SL_TOLD_UNKNOWN : body->pause_ns;
+    uint64_t pause_ns = body->unknown ? SL_SESSION_PAUSE_UNKNOWN : body->pause_ns;
     bool known = false;
     for (uint64_t lane = 0; lane < SL_SESSION_LANES; lane++) {
-        known = sl_sessions_told(sessions->table, lane_id(body->session_id, lane), pause_ns,
-                                 self->env->now_ns) ||
+        known = sl_sessions_report_pause(sessions->table, lane_id(body->session_id, lane), pause_ns,
+                                         self->env->now_ns) ||
                 known;
     }
     if (!known) {
@@ -383,11 +383,11 @@ static bool chain_want(struct coordinator *self, const struct chain *chain, stru
 #define LOOKS_MAX 16u
 
 /* Whether the blocks that were brought are still in memory. */
-static bool session_here(void *context, uint32_t session)
+static bool session_in_memory(void *context, uint32_t session)
 {
     struct coordinator *self = context;
     const struct chain *chain = &self->sessions->chains[session];
-    uint32_t end = chain->there_count, step = end / LOOKS_MAX + 1;
+    uint32_t end = chain->in_memory_count, step = end / LOOKS_MAX + 1;
     struct wanted wanted = {
         .at = (end - 1) % step, .end = end, .step = step}; /* with the last one */
     bool here = !chain_want(self, chain, &wanted) || (wanted.cold == 0 && wanted.at >= end);
@@ -470,7 +470,7 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
         asked->came += codes->at[i] == SL_OK;
     }
     if (here) {
-        asked->there = asked->at;
+        asked->in_memory = asked->at;
         asked->full = full;
         bool time = self->env->now_ns - asked->sent_ns < asked->due.for_ns;
         if (asked->more && same && time && blocks_ask(self, index)) {
@@ -481,7 +481,7 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
         full = asked->full;
     }
     if (same) {
-        chain->there_count = asked->there;
+        chain->in_memory_count = asked->in_memory;
     }
     if (told) {
         if (asked->came > 0) {
@@ -492,7 +492,7 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
         sl_sessions_edge(sessions->table, (double)reply->body.bring_reply.edge / WORTH_UNIT,
                          sessions->lead_ns);
     }
-    sl_sessions_tried(sessions->table, &asked->due, here, full, self->env->now_ns);
+    sl_sessions_result(sessions->table, &asked->due, here, full, self->env->now_ns);
     sl_metric_add(self->env->metrics, sessions->metric.prefetch_refused_count, !here);
     sl_metric_add(self->env->metrics, sessions->metric.prefetch_parts, asked->came);
     asked->sent_ns = 0;
@@ -506,7 +506,7 @@ static uint64_t sessions_tick(struct coordinator *self, uint64_t now_ns)
     while (sessions_next_ns(self) <= now_ns &&
            sl_sessions_due(self->sessions->table, now_ns, &due)) {
         if (!session_ask(self, &due)) {
-            sl_sessions_tried(self->sessions->table, &due, false, 0, now_ns);
+            sl_sessions_result(self->sessions->table, &due, false, 0, now_ns);
         }
     }
     return sessions_next_ns(self);

@@ -6,7 +6,7 @@
 #include "actors/coordinator/layers.h"
 #include "actors/coordinator/memory.h"
 #include "actors/coordinator/metrics.h"
-#include "actors/coordinator/story.h"
+#include "actors/coordinator/op_trace.h"
 #include "actors/coordinator/waiting.h"
 #include "ipc/msg/sl_cluster.h"
 #include "ipc/msg/sl_msg.h"
@@ -163,7 +163,7 @@ struct co_share {
 };
 
 struct co_waiter { /* OP_FENCED, LAYERS */
-    struct sl_return back;
+    struct sl_reply_route back;
     uint32_t layers; /* number it waits for; 0: it waits for the fence */
 };
 
@@ -176,7 +176,7 @@ struct co_receipt { /* what decode must know before it loads */
 
 #define CO_LEND_PIECES 512u /* in a LEND */
 struct co_direct {          /* of direct ops */
-    bool lent;              /* the transporter may access device blocks, also for a pull */
+    bool device_in_use;     /* the transporter may access device blocks, also for a pull */
     bool from_here;         /* in: prefill is on this node */
     sl_err failed;          /* the op continues through storage when no worker is active */
     /* out: */
@@ -189,7 +189,7 @@ struct co_direct {          /* of direct ops */
     uint32_t looked, look_end;
     uint32_t named, named_layers;   /* first part that no LEND named; by layers: in this round */
     struct sl_item_arrived *pieces; /* [CO_LEND_PIECES], scratch; both */
-    struct sl_item_spot *spots;
+    struct sl_item_slot *slots;
 };
 
 struct co_op {
@@ -198,7 +198,7 @@ struct co_op {
     struct sl_table_node node;   /* by id */
     struct co_op *older, *newer; /* list of ops in flight, or of finished ones */
     struct co_engine *engine;    /* held while in flight */
-    struct sl_return back;
+    struct sl_reply_route back;
     uint64_t id, trace_id, engine_id;
     uint64_t started_ns, deadline_ns, wake_ns;
     struct co_memory life; /* request and keys; until answered and fenced */
@@ -208,9 +208,9 @@ struct co_op {
     struct sl_text extras;
     bool partial;
     uint32_t first_block, block_count, token_count;
-    uint64_t before_hash; /* sl_key_hash of the block before the first; 0: none or unknown */
-    struct sl_key before; /* of a keyed store: key of that block; at NULL: none or unknown */
-    struct sl_said said;  /* hints of the engine */
+    uint64_t before_hash;        /* sl_key_hash of the block before the first; 0: none or unknown */
+    struct sl_key before;        /* of a keyed store: key of that block; at NULL: none or unknown */
+    struct sl_packed_hints said; /* hints of the engine */
     uint64_t session_id, pause_ns; /* pause_ns: until its next op; 0: unknown */
     uint32_t *pool_blocks; /* [pool][block] device blocks; NULL: blocks[] has them for all pools */
     uint64_t pool_block_count;
@@ -284,15 +284,15 @@ struct co_handover {
     uint64_t ticket_number; /* this row's index in the low 16 bits; 0: none */
     uint32_t ticket_bytes;
     unsigned char ticket[128];
-    bool ending;                 /* the HOLD that ends it is in flight */
-    char prefill_node[32];       /* decode: the node to ask; "": none */
-    bool prefill_here;           /* decode's request says that prefill is on this node */
-    uint64_t word_ns;            /* when the next notification is due */
-    uint64_t word_pause_ns;      /* back-off after one that failed; 0: none has */
-    uint64_t word_seq, held_seq; /* notification, and HOLD query, in flight; 0: none */
-    char decode_node[32];        /* prefill: another node that waits for it; "": none */
-    struct co_receipt awaited;   /* of the HOLD query */
-    struct sl_item_ticket offer; /* prefill, direct: that node's ticket; no bytes: none */
+    bool ending;                         /* the HOLD that ends it is in flight */
+    char prefill_node[32];               /* decode: the node to ask; "": none */
+    bool prefill_here;                   /* decode's request says that prefill is on this node */
+    uint64_t notify_ns;                  /* when the next notification is due */
+    uint64_t notify_pause_ns;            /* back-off after one that failed; 0: none has */
+    uint64_t notify_seq, hold_query_seq; /* notification, and HOLD query, in flight; 0: none */
+    char decode_node[32];                /* prefill: another node that waits for it; "": none */
+    struct co_receipt awaited;           /* of the HOLD query */
+    struct sl_item_ticket offer;         /* prefill, direct: that node's ticket; no bytes: none */
     unsigned char offer_bytes[128];
     char reason[CO_REASON_BYTES];
 };
@@ -313,11 +313,11 @@ enum co_call {
     CO_CALL_PING,  /* the rank as index */
     CO_CALL_GREET, /* likewise */
     CO_CALL_HOLD,
-    CO_CALL_WORD,
-    CO_CALL_HELD,
+    CO_CALL_NOTIFY,
+    CO_CALL_HOLD_QUERY,
     CO_CALL_PREFETCH,
-    CO_CALL_SESSION, /* index of its BRING */
-    CO_CALL_NOBODY,  /* the answer changes nothing */
+    CO_CALL_SESSION,    /* index of its BRING */
+    CO_CALL_UNANSWERED, /* the answer changes nothing */
     CO_CALLS,
 };
 static inline uint64_t co_cookie(enum co_call call, uint32_t rank, uint32_t index)
@@ -340,7 +340,7 @@ struct coordinator {
     uint32_t load_parts_max, store_parts_max;
     uint32_t rank_count;
     bool draining;
-    bool keeps;                   /* load_keeps: loads use the arena */
+    bool keeps;                   /* cache_remote_loads: loads use the arena */
     struct co_sessions *sessions; /* NULL: no prefetch for sessions */
     bool pulls;                   /* the settings let the transporter write to engines' pools */
     struct co_rank ranks[CO_WORKERS_MAX];
@@ -368,7 +368,7 @@ struct coordinator {
     sl_err find_codes[CO_FIND_MAX];
     uint32_t find_parts[CO_FIND_MAX];
     struct co_pace pace;
-    struct co_stories stories;
+    struct co_op_traces op_traces;
     bool logs_loads; /* one line per load */
     struct co_metrics metric;
 };

@@ -184,7 +184,7 @@ static void claims_abort(struct coordinator *self, const struct co_op *op,
     abort.body.abort.items.at = claims;
     abort.body.abort.items.count = count;
     /* A lost ABORT only costs time: the reservations end by their own deadline. */
-    (void)co_ask(self, "registrar", &abort, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+    (void)co_ask(self, "registrar", &abort, co_cookie(CO_CALL_UNANSWERED, 0, 0), NULL);
 }
 
 /* Aborts the slice's claims of blocks that are not whole. None of them may be in a COPY. */

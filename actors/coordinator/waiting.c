@@ -159,7 +159,7 @@ static double reading_ns(const struct co_pace *pace, uint64_t bytes)
     return PROMOTE_NS + (double)bytes / pace->bytes_per_ns;
 }
 
-static uint64_t ahead_of(const struct co_pace *pace, uint32_t disk)
+static uint64_t queued_before(const struct co_pace *pace, uint32_t disk)
 {
     return SL_MAX(pace->asked_bytes[disk], pace->queue_bytes);
 }
@@ -186,7 +186,7 @@ static void plan_add(struct coordinator *self, const struct co_op *op, struct pl
     const struct co_pace *pace = &self->pace;
     if (there == THERE_ON_DISK) {
         plan->disk_bytes[disk] += bytes;
-        double arrival = reading_ns(pace, ahead_of(pace, disk) + plan->disk_bytes[disk]) +
+        double arrival = reading_ns(pace, queued_before(pace, disk) + plan->disk_bytes[disk]) +
                          lateness_ns(self, disk);
         plan->arrival_ns = SL_MAX(plan->arrival_ns, arrival);
     }
@@ -243,7 +243,7 @@ static bool plan_find(struct coordinator *self, struct co_op *op, struct plan *p
     return true;
 }
 
-static void plan_behind(struct coordinator *self, struct co_op *op, struct plan *plan)
+static void plan_after_slice(struct coordinator *self, struct co_op *op, struct plan *plan)
 {
     size_t room = strlen(op->engine->model) + sizeof("//63/") + sizeof(op->engine->pool_names[0]);
     uint32_t last =
@@ -289,7 +289,7 @@ static void prefetch_rest(struct coordinator *self, struct co_op *op, uint32_t f
     for (uint32_t i = from * part_count; keys != NULL && i < end * part_count && bytes_left > 0;
          i++) {
         bool wanted = op->parts[i].state == CO_PART_ON_DISK;
-        if (wanted && ahead_of(pace, disk_of(op->parts[i].disk)) > 0) {
+        if (wanted && queued_before(pace, disk_of(op->parts[i].disk)) > 0) {
             return;
         }
         if (wanted) {
@@ -334,7 +334,7 @@ uint32_t co_wait_plan(struct coordinator *self, struct co_op *op, uint32_t waiti
         .first = op->at + waiting, .cut = op->at + waiting, .end = op->at + waiting};
     plan_slice(self, op, &plan, waiting, end);
     if (!ends && !wait->planned) {
-        plan_behind(self, op, &plan);
+        plan_after_slice(self, op, &plan);
     }
     wait->cut = plan.cut;
     if (plan.cut >= op->at + end) {
@@ -362,7 +362,7 @@ uint64_t co_wait_begins(struct coordinator *self, struct co_op *op)
         wait->asked_bytes[disk] += co_cut_of(op, op->asked[i])->length_bytes;
         wait->disk = wait->asked_bytes[disk] > wait->asked_bytes[wait->disk] ? disk : wait->disk;
     }
-    wait->ahead_bytes = ahead_of(pace, wait->disk);
+    wait->ahead_bytes = queued_before(pace, wait->disk);
     for (uint32_t disk = 0; disk < CO_DISKS_MAX; disk++) {
         pace->asked_bytes[disk] += wait->asked_bytes[disk];
     }

@@ -63,8 +63,8 @@ static uint64_t block_key_length(const struct sl_text *key)
 
 /* ---- the policy's knowledge ---- */
 
-static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...) SL_PRINTF(2, 3);
-static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
+static void text_add(char at[EXPLAIN_TEXT_BYTES], const char *format, ...) SL_PRINTF(2, 3);
+static void text_add(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
 {
     size_t length = strlen(at);
     va_list arguments;
@@ -75,22 +75,22 @@ static void say(char at[EXPLAIN_TEXT_BYTES], const char *format, ...)
 
 /* Such as "wanted once, one of 16 to 31 stored, 5210 references (12.1 s) before, worth 0.31 hits in
  * a million". */
-static void say_judgement(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgement *judged)
+static void judgement_add(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgement *judged)
 {
     char class_text[SL_DENSITY_TEXT_BYTES];
     double seconds = (double)judged->age_ns / (double)SL_NS_PER_S;
     if (!judged->classed) {
-        say(at, judged->age_ns > 0 ? "unused for %.1f s" : "never used yet", seconds);
+        text_add(at, judged->age_ns > 0 ? "unused for %.1f s" : "never used yet", seconds);
         return;
     }
-    say(at, "%s, %" PRIu32 " references", sl_density_class_text(judged->class_index, class_text),
-        judged->age_references);
+    text_add(at, "%s, %" PRIu32 " references",
+             sl_density_class_text(judged->class_index, class_text), judged->age_references);
     if (judged->age_ns > 0) {
-        say(at, seconds < 100 ? " (%.1f s)" : " (%.0f s)", seconds);
+        text_add(at, seconds < 100 ? " (%.1f s)" : " (%.0f s)", seconds);
     }
-    say(at, " before");
+    text_add(at, " before");
     if (judged->valued) {
-        say(at, ", worth %.3g hits in a million", (double)judged->value * 1e6);
+        text_add(at, ", worth %.3g hits in a million", (double)judged->value * 1e6);
     }
 }
 
@@ -115,8 +115,8 @@ static struct sl_item_story explain_absence(const struct registrar *self, const 
     bool judged = ghost.judged.classed || ghost.judged.age_ns > 0;
     if (judged && reg_ghost_was_evicted(&ghost)) {
         at[0] = '\0';
-        say(at, "%s; it was ", text);
-        say_judgement(at, &ghost.judged);
+        text_add(at, "%s; it was ", text);
+        judgement_add(at, &ghost.judged);
         story.text = sl_text_of(at);
     }
     return story;

@@ -3,12 +3,12 @@
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/admission.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
 #include "actors/registrar/disk/promote.h"
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/engines/pools.h"
@@ -30,9 +30,9 @@
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/seen.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/writers/reserve.h"
 #include "actors/registrar/writers/transients.h"
@@ -81,7 +81,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_members_part,
     &reg_writes_part,
     &reg_removes_part, /* makes tombstones, which are sent next */
-    &reg_forgets_part,
+    &reg_tombstones_part,
     &reg_flushes_part,
     /* scans for what the parts above released */
     &reg_retired_part,
@@ -91,7 +91,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_seen_part,
     /* of these the order does not matter */
     &reg_reserve_part,
-    &reg_ahead_part,
+    &reg_prealloc_part,
     &reg_damaged_part,
     &reg_explain_part,
     &reg_recorder_part,

@@ -153,7 +153,7 @@ static uint64_t name_of(const struct registrar *self, uint64_t key_hash)
 }
 
 /* Fills in the unit's values and key bytes, for the space that they need on a disk. */
-static void parts_tell(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
+static void parts_fill(struct registrar *self, sl_ref unit, const struct sl_entry *entry,
                        struct sl_recording_event *event)
 {
     struct reg_unit_parts parts;
@@ -180,7 +180,7 @@ static void unit_record(struct registrar *self, sl_ref unit, struct sl_recording
     if (event->kind == SL_RECORDING_STORE) { /* valid also for later events of the unit */
         event->bytes = reg_unit_space_bytes(self, unit, false);
         event->tokens = model_tokens(self, &entry);
-        parts_tell(self, unit, &entry, event);
+        parts_fill(self, unit, &entry, event);
     }
     record(self, event);
 }
@@ -203,7 +203,7 @@ static void recorder_committed(struct registrar *self, const struct reg_committe
     }
     if (!recorder->drained) {
         recorder->drained = true;
-        (void)reg_peers_drain(self);
+        (void)reg_accesses_drain(self);
     }
     uint64_t op_id = what->group != NULL ? what->group->op_id : 0;
     struct sl_recording_event event = {.kind = SL_RECORDING_STORE,
@@ -294,7 +294,7 @@ static void recorder_job_ended(struct registrar *self, enum reg_job job, sl_err 
 static void recorder_drain(struct registrar *self)
 {
     if (self->recorder->on) {
-        (void)reg_peers_drain(self); /* uses since the last tick */
+        (void)reg_accesses_drain(self); /* uses since the last tick */
         (void)frame_write(self);
     }
 }
@@ -344,11 +344,11 @@ static sl_err recorder_restore(struct registrar *self, sl_ref note, const void *
     }
     memcpy(&recorder->note, bytes, sizeof(recorder->note));
     recorder->note_ref = note;
-    recorder->file.go_on = true;
+    recorder->file.append_to = true;
     return SL_OK;
 }
 
-static void disk_tell(const struct registrar *self, struct sl_recording_header *header)
+static void disk_fill(const struct registrar *self, struct sl_recording_header *header)
 {
     struct sl_disk_sizes sizes;
     if (self->set.disk > 0 && sl_disk_sizes(self->env->config, &sizes, NULL) == SL_OK) {
@@ -365,7 +365,7 @@ static void recorder_started(struct registrar *self)
     if (recorder->buffers[0] == NULL) {
         return;
     }
-    if (!recorder->file.go_on) {
+    if (!recorder->file.append_to) {
         recorder->note = (struct reg_record_note){.salt = {{self->env->ops->random_u64(self->env),
                                                             self->env->ops->random_u64(self->env)}},
                                                   .file_id = self->env->ops->random_u64(self->env),
@@ -379,13 +379,13 @@ static void recorder_started(struct registrar *self)
     recorder->file.header = (struct sl_recording_header){.file_id = recorder->note.file_id,
                                                          .memory_bytes = self->set.memory,
                                                          .disk_bytes = self->set.disk};
-    disk_tell(self, &recorder->file.header);
+    disk_fill(self, &recorder->file.header);
     (void)snprintf(recorder->file.header.policy, sizeof(recorder->file.header.policy), "%s",
                    self->units->policy->name);
     recorder->given_bytes = sizeof(recorder->file.header);
     frame_begin(self);
-    if (recorder->file.go_on) { /* the rings' uses were made before the restart */
-        (void)reg_peers_drain(self);
+    if (recorder->file.append_to) { /* the rings' uses were made before the restart */
+        (void)reg_accesses_drain(self);
         recorder->on = true;
         struct sl_recording_event again = {.kind = SL_RECORDING_AGAIN};
         record(self, &again);

@@ -19,8 +19,8 @@
 struct reg_record_file {
     const char *path;
     struct sl_recording_header header;
-    bool go_on; /* this node began the file: append to it */
-    int fd;     /* -1: not open */
+    bool append_to; /* this node began the file: append to it */
+    int fd;         /* -1: not open */
     uint64_t end_bytes;
     struct sl_recording_frame frame; /* the frame to append */
     bool continued;                  /* the file existed and is appended to */

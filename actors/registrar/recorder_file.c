@@ -79,7 +79,7 @@ static sl_err file_open(struct reg_record_file *file)
     if (file->end_bytes == 0) {
         return file_begin(file);
     }
-    if (!file->go_on || id != file->header.file_id) {
+    if (!file->append_to || id != file->header.file_id) {
         return file_replace(file);
     }
     file->continued = true; /* readers skip a torn frame at its end */

@@ -17,8 +17,8 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
+#include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/transients.h"
 #include "runtime/base/sl_array.h"
 
@@ -244,9 +244,9 @@ static uint32_t recover_claim_slot(struct registrar *self, const struct sl_entry
         .group = REG_NONE,
         .part_index = entry->part_index,
         .bundle = entry->kind == SL_RECORD_RESERVED ? entry->bundle : 0,
-        .ahead = reg_ahead_is(entry),
+        .ahead = reg_prealloc_is(entry),
         .replace = entry->replace,
-        .pinned = entry->pinned || reg_ahead_is(entry),
+        .pinned = entry->pinned || reg_prealloc_is(entry),
         .since_ns = self->env->now_ns,
     };
     uint32_t slot = reg_claim_add(self, &claim);
@@ -265,7 +265,7 @@ static void recover_reserved(struct registrar *self, const struct sl_entry *entr
     }
     struct reg_claim *claim = &self->claims->all[slot];
     if (claim->ahead) {
-        reg_ahead_count(self, slot, true);
+        reg_prealloc_count(self, slot, true);
     }
     bool grouped = entry->group != 0 && sl_index_ref_live(self->index, entry->group);
     uint32_t group = grouped ? reg_group_slot(self, entry->group) : REG_NONE;
@@ -401,7 +401,7 @@ static void recover_units(struct registrar *self, struct recovered *units, uint6
             sl_index_fetch(self->index, units[i + 2 * FETCH_AHEAD].ref);
         }
         if (i + FETCH_AHEAD < count && units[i + FETCH_AHEAD].memory) {
-            reg_unit_awaits(self, reg_unit_hash(self, units[i + FETCH_AHEAD].ref));
+            reg_unit_prefetch_place(self, reg_unit_hash(self, units[i + FETCH_AHEAD].ref));
         }
         bool recent = count - i <= RECENT_UNITS;
         if (units[i].kind == SL_RECORD_GROUP) {

@@ -11,7 +11,7 @@
 #include "ipc/msg/sl_cluster.h"
 #include "ipc/shm/sl_counts.h"
 #include "ipc/shm/sl_labels.h"
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,7 +67,7 @@ static void metrics_define(struct registrar *self)
 }
 
 /* Opening a table of GiBs takes longer than an actor may be silent. */
-static void index_goes_on(void *context)
+static void index_heartbeat(void *context)
 {
     struct registrar *self = context;
     sl_metrics_beat_now(self->env->metrics);
@@ -76,11 +76,11 @@ static void index_goes_on(void *context)
 static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *why)
 {
     bool arena_created = false, index_created = false;
-    sl_err err = sl_segments_readable(self->env->paths->shm_dir, why);
+    sl_err err = sl_shm_files_readable(self->env->paths->shm_dir, why);
     if (err != SL_OK) { /* checked before any change: another version may go on with the files */
         return err;
     }
-    reg_memory_renew(self);
+    reg_memory_recreate_if_cut(self);
     struct sl_arena_options arena = {
         .directory = self->env->paths->shm_dir,
         .id = 0,
@@ -105,7 +105,7 @@ static sl_err memory_open(struct registrar *self, bool *kept, struct sl_error *w
         .derived = sl_config_index_is_derived(self->env->config),
         .arena = self->arena,
         .leases = self->set.leases,
-        .goes_on = {.call = index_goes_on, .context = self},
+        .goes_on = {.call = index_heartbeat, .context = self},
     };
     err = sl_counts_make(self->env->paths->shm_dir, why); /* before clients find an index */
     if (err != SL_OK) {
@@ -307,7 +307,7 @@ static sl_err registrar_tick(void *state, uint64_t now_ns)
 {
     struct registrar *self = state;
     struct sl_call call;
-    sl_err err = reg_memory_check(self);
+    sl_err err = reg_memory_check_sizes(self);
     if (err != SL_OK) {
         return err;
     }

@@ -29,7 +29,7 @@ static void job_send_answer(struct swapper *self, const struct sw_job *job)
                 (struct sl_bytes){.at = job->digests, .length = (uint64_t)job->item_count * 16};
         }
     }
-    sl_return_reply(self->env, &job->back, &reply);
+    sl_reply_route_send(self->env, &job->back, &reply);
 }
 
 void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
@@ -39,8 +39,8 @@ void sw_job_answer(struct swapper *self, struct sw_job *job, sl_err code,
     if (job->slices > 0) { /* the device uses its memory until then */
         sw_slices_end(self, true);
     }
-    if (self->memory.device
-            ->unended) { /* the GPU hangs: a repeated request gets the next swapper's answer */
+    if (self->memory.device->moves_pending) { /* the GPU hangs: a repeated request gets the next
+                                                 swapper's answer */
         return;
     }
     job->code = code;
@@ -277,7 +277,7 @@ sl_err sw_step(struct swapper *self)
     jobs_answer(self);
     sw_memory_publish(&self->memory);
     job = job_next(self, &engine);
-    if (idle && sw_memory_leaves(&self->memory)) {
+    if (idle && sw_memory_unpin_due(&self->memory)) {
         sw_slices_end(self, true);
         jobs_answer(self);
     }

@@ -21,7 +21,7 @@ static sl_err event_ask(struct swapper *self, struct sw_job *job, struct sl_erro
         return sl_fail(why, SL_ERR_UNSUPPORTED, "device %s does not support events",
                        device->ops->name);
     }
-    if (job->event_state == SW_EVENT_TOLD) {
+    if (job->event_state == SW_EVENT_NEW) {
         sl_err err = device->ops->event_open(device, job->event_handle, &job->event, why);
         if (err != SL_OK) {
             return err;
@@ -29,7 +29,7 @@ static sl_err event_ask(struct swapper *self, struct sw_job *job, struct sl_erro
         job->event_state = SW_EVENT_OPEN;
         job->event_asked_ns = self->env->now_ns;
     }
-    sl_err err = device->ops->event_over(device, job->event, &over, why);
+    sl_err err = device->ops->event_ended(device, job->event, &over, why);
     if (err == SL_OK && over) {
         sw_event_close(self, job);
     }

@@ -31,7 +31,7 @@ static void row_close(struct row *row)
 }
 
 /* Runs on the server's thread. */
-static sl_err export_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+static sl_err export_give(void *context, const struct sl_descriptors_request *ask, uint32_t first,
                           struct sl_descriptors_part *out, struct sl_error *why)
 {
     struct sw_exports *exports = context;

@@ -177,7 +177,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     if (err != SL_OK) {
         return err;
     }
-    sl_return_keep(msg, &job->back);
+    sl_reply_route_keep(msg, &job->back);
     job->state = SW_JOB_QUEUED;
     job->out = body->out;
     job->chunked = body->out && body->chunks;
@@ -200,7 +200,7 @@ sl_err sw_jobs_add(struct sw_jobs *jobs, const struct sl_msg *msg, struct sw_job
     job->why = (struct sl_error){0};
     job->event_state = SW_EVENT_OVER;
     if (body->event.length == SL_EVENT_BYTES) {
-        job->event_state = SW_EVENT_TOLD;
+        job->event_state = SW_EVENT_NEW;
         memcpy(job->event_handle, body->event.at, SL_EVENT_BYTES);
     }
     if (count > 0) {

@@ -17,7 +17,7 @@
 enum sw_job_state { SW_JOB_FREE, SW_JOB_QUEUED, SW_JOB_ANSWERED };
 enum sw_event_state {
     SW_EVENT_OVER, /* or no event */
-    SW_EVENT_TOLD, /* not opened yet */
+    SW_EVENT_NEW,  /* not opened yet */
     SW_EVENT_OPEN,
 };
 
@@ -27,7 +27,7 @@ struct sw_job {
     bool chunked; /* answers hashes of chunks instead of digests */
     bool looks;   /* out: digests the blocks and copies nothing */
     bool checked; /* items were checked with the engine's pools and the arena */
-    struct sl_return back;
+    struct sl_reply_route back;
     uint64_t engine_id;
     uint64_t turn; /* the queued job with the lowest is next; grows with each slice: round robin */
     uint32_t item_count, item_capacity;

@@ -90,18 +90,18 @@ static void arena_close(struct sw_memory *memory, struct sl_arena **arena)
 void sw_memory_close(struct sw_memory *memory)
 {
     arena_close(memory, &memory->arena);
-    for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
-        arena_close(memory, &memory->leaving[i]);
+    for (uint32_t i = 0; i < SW_FORMER_ARENAS_MAX; i++) {
+        arena_close(memory, &memory->former_arenas[i]);
     }
     sl_device_close(&memory->device);
 }
 
 /* A former arena of the node that is not unpinned yet; NULL: none. */
-static struct sl_arena **arena_leaving(struct sw_memory *memory)
+static struct sl_arena **arena_to_unpin(struct sw_memory *memory)
 {
-    for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
-        if (memory->leaving[i] != NULL) {
-            return &memory->leaving[i];
+    for (uint32_t i = 0; i < SW_FORMER_ARENAS_MAX; i++) {
+        if (memory->former_arenas[i] != NULL) {
+            return &memory->former_arenas[i];
         }
     }
     return NULL;
@@ -116,18 +116,18 @@ static void arena_leave_step(struct sw_memory *memory, struct sl_arena **arena)
 
 /* The node has a new arena, which later slices use. Slices in flight use the old one, which stays
  * mapped until they are hashed. */
-static sl_err arena_leave(struct sw_memory *memory, struct sl_error *why)
+static sl_err arena_replace(struct sw_memory *memory, struct sl_error *why)
 {
-    for (uint32_t i = 0; i < SW_LEAVING_MAX; i++) {
-        if (memory->leaving[i] == NULL) {
-            memory->leaving[i] = SL_TAKE(memory->arena);
-            if (!memory->lent) {
-                arena_leave_step(memory, &memory->leaving[i]);
+    for (uint32_t i = 0; i < SW_FORMER_ARENAS_MAX; i++) {
+        if (memory->former_arenas[i] == NULL) {
+            memory->former_arenas[i] = SL_TAKE(memory->arena);
+            if (!memory->slices_use_arena) {
+                arena_leave_step(memory, &memory->former_arenas[i]);
             }
             return SL_OK;
         }
     }
-    return sl_fail(why, SL_ERR_LIMIT, "%u former arenas are still pinned", SW_LEAVING_MAX);
+    return sl_fail(why, SL_ERR_LIMIT, "%u former arenas are still pinned", SW_FORMER_ARENAS_MAX);
 }
 
 sl_err sw_arena(struct sw_memory *memory, struct sl_error *why)
@@ -137,7 +137,7 @@ sl_err sw_arena(struct sw_memory *memory, struct sl_error *why)
     /* Checked once: a small COPY should make few system calls. */
     sl_err err = *mapped == NULL ? SL_ERR_STALE : sl_arena_current(*mapped, directory);
     if (err == SL_ERR_STALE) {
-        err = *mapped != NULL ? arena_leave(memory, why) : SL_OK;
+        err = *mapped != NULL ? arena_replace(memory, why) : SL_OK;
         err = err == SL_OK ? sl_arena_attach(directory, 0, true, mapped, why) : err;
     }
     if (err != SL_OK) { /* a missing shm file is the node's fault, not the caller's */
@@ -167,22 +167,22 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     struct sl_env *env = memory->env;
     struct sl_error why = {0};
     bool more = false;
-    if (!memory->told && strcmp(sl_config_text(env->config, SL_SET_device), "host") != 0) {
+    if (!memory->announced && strcmp(sl_config_text(env->config, SL_SET_device), "host") != 0) {
         sl_metrics_health(env->metrics,
                           memory->device->reduced ? SL_HEALTH_DEGRADED : SL_HEALTH_READY,
                           memory->device->text);
     }
-    memory->told = true;
+    memory->announced = true;
     if (memory->device->ops->work == NULL) {
         return SL_OK;
     }
-    struct sl_arena **leaving = arena_leaving(memory);
-    if (leaving != NULL) {
-        arena_leave_step(memory, leaving);
+    struct sl_arena **former_arenas = arena_to_unpin(memory);
+    if (former_arenas != NULL) {
+        arena_leave_step(memory, former_arenas);
     } else {
         arena_look(memory);
     }
-    if (leaving != NULL || arena_leaving(memory) != NULL) { /* one step at a time */
+    if (former_arenas != NULL || arena_to_unpin(memory) != NULL) { /* one step at a time */
         sw_memory_publish(memory);
         env->ops->wake_at(env, env->now_ns);
         return SL_OK;
@@ -202,9 +202,9 @@ sl_err sw_memory_idle(struct sw_memory *memory)
     return SL_OK;
 }
 
-bool sw_memory_leaves(struct sw_memory *memory)
+bool sw_memory_unpin_due(struct sw_memory *memory)
 {
-    return arena_leaving(memory) != NULL;
+    return arena_to_unpin(memory) != NULL;
 }
 
 void sw_memory_publish(struct sw_memory *memory)

@@ -6,16 +6,17 @@
 #include "ipc/shm/sl_arena.h"
 #include "runtime/base/sl_env.h"
 
-#define SW_LEAVING_MAX 64u
+#define SW_FORMER_ARENAS_MAX 64u
 
 struct sw_memory {
     struct sl_env *env; /* borrowed */
     struct sl_device *device;
-    struct sl_arena *arena;                   /* NULL until first needed */
-    struct sl_arena *leaving[SW_LEAVING_MAX]; /* former arenas of the node: unpinned in steps */
+    struct sl_arena *arena; /* NULL until first needed */
+    struct sl_arena
+        *former_arenas[SW_FORMER_ARENAS_MAX]; /* former arenas of the node: unpinned in steps */
     uint64_t look_ns;                         /* next check of the arena */
-    bool lent; /* slices in flight use the arena: it must not be unmapped */
-    bool told; /* the health text names the device */
+    bool slices_use_arena; /* slices in flight use the arena: it must not be unmapped */
+    bool announced;        /* the health text names the device */
     sl_metric pinned, bounced, copies, batches, kernels, drains, computes, threads;
 };
 
@@ -33,7 +34,7 @@ sl_err sw_arena(struct sw_memory *memory, struct sl_error *why);
  * result other than SL_OK ends the actor. */
 sl_err sw_memory_idle(struct sw_memory *memory);
 /* Whether a former arena is to be unpinned, when no slice is in flight. */
-bool sw_memory_leaves(struct sw_memory *memory);
+bool sw_memory_unpin_due(struct sw_memory *memory);
 /* Publishes the device's counters. */
 void sw_memory_publish(struct sw_memory *memory);
 

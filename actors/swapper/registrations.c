@@ -33,7 +33,7 @@ static void engine_forget(struct swapper *self, struct sw_engine *engine)
 {
     struct sl_proc_id proc = engine->proc;
     bool shared = false;
-    sl_calls_forget(self->calls, engine->call_seq); /* its answer may be outdated */
+    sl_calls_drop(self->calls, engine->call_seq); /* its answer may be outdated */
     (void)sw_exports_end(self->exports, engine->engine_id, self->env->now_ns);
     sw_engine_unmap(self->memory.device, engine);
     *engine = (struct sw_engine){0};
@@ -98,7 +98,7 @@ static sl_err engine_ask(struct swapper *self, struct sw_engine *engine, uint64_
     struct sl_msg msg = {.type = SL_MSG_ENGINE_GET, .trace_id = trace_id};
     msg.body.engine_get.engine_id = engine->engine_id;
     engine->asked_ns = env->now_ns;
-    sl_calls_forget(self->calls, engine->call_seq);
+    sl_calls_drop(self->calls, engine->call_seq);
     engine->call_seq = 0;
     return sl_calls_send(self->calls, "registrar", &msg,
                          sl_deadline_ns(env->now_ns, sl_config_u64(env->config, SL_SET_op_timeout)),

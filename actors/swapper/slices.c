@@ -58,7 +58,7 @@ static uint64_t slice_pick(struct swapper *self, struct sw_slice *slice, struct 
         /* A claim that ends before the slice does is quarantined. Its extent is reused only after
          * this actor has answered a FENCE, which waits for the slice. */
         if (job->out && !job->looks &&
-            !sl_index_claim_stands(self->view, (sl_ref)item->ref, item->generation)) {
+            !sl_index_claim_exists(self->view, (sl_ref)item->ref, item->generation)) {
             sl_metric_add(self->env->metrics, self->metrics.claims_gone, 1);
             continue;
         }
@@ -158,7 +158,7 @@ void sw_slice_send(struct swapper *self, struct sw_slice *slice, struct sw_job *
     slice->job = job;
     job->slices++;
     self->slice_count++;
-    self->memory.lent = true;
+    self->memory.slices_use_arena = true;
     sl_err err = slice->check ? sl_device_digest_begin(device, slice->moves, slice->count, why)
                               : sl_device_move_begin(device, slice->moves, slice->count, job->out,
                                                      job->out && !job->chunked, why);
@@ -247,7 +247,7 @@ void sw_slices_over(struct swapper *self, sl_err err, const struct sl_error *why
         self->first_slice = (self->first_slice + 1) % SL_COUNT(self->slices);
         self->slice_count--;
     }
-    self->memory.lent = self->slice_count > 0;
+    self->memory.slices_use_arena = self->slice_count > 0;
     if (sl_err_class(err) == SL_CLASS_RESTART) {
         self->fatal = err;
     }

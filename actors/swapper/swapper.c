@@ -142,7 +142,7 @@ static sl_err engine_over(struct swapper *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-static sl_err damaged_told(struct swapper *self, const struct sl_msg *msg)
+static sl_err damaged_answered(struct swapper *self, const struct sl_msg *msg)
 {
     struct sl_call call;
     (void)sl_calls_match(self->calls, msg, &call);
@@ -167,7 +167,7 @@ static const struct {
     {SL_MSG_POOL_EXPORT, sw_pool_export},
     {SL_MSG_ENGINE_OVER, engine_over},
     {SL_MSG_ENGINE_GET_REPLY, sw_engine_answered},
-    {SL_MSG_DAMAGED_REPLY, damaged_told},
+    {SL_MSG_DAMAGED_REPLY, damaged_answered},
     {SL_MSG_LOCAL_DIED, engine_died},
 };
 

@@ -22,8 +22,8 @@ static bool item_is_due(struct swapper *self, const struct sw_job *job, uint32_t
 {
     const struct sl_item_piece *item = &job->items[i];
     bool done = ((uint32_t)job->done[i >> 3] >> (i & 7) & 1u) != 0;
-    bool told = (item->digest_low | item->digest_high) != 0 && item->layer_end == 0;
-    if (!done || !told || self->verify.share == 0) {
+    bool has_digest = (item->digest_low | item->digest_high) != 0 && item->layer_end == 0;
+    if (!done || !has_digest || self->verify.share == 0) {
         return false;
     }
     if (job->verify_all) {
@@ -41,7 +41,7 @@ static bool item_is_due(struct swapper *self, const struct sw_job *job, uint32_t
 static bool verify_next(struct swapper *self, struct sw_job *job)
 {
     if (job->verified == 0 && !job->verify_due) {
-        job->verify_all = self->verify.automatic && sl_device_digests(self->memory.device);
+        job->verify_all = self->verify.automatic && sl_device_digest_cheap(self->memory.device);
     }
     while (!job->verify_due && job->verified < job->item_count) {
         job->verify_due = item_is_due(self, job, job->verified);
@@ -106,8 +106,8 @@ static bool value_is_damaged(struct swapper *self, const struct sl_item_piece *i
 
 /* The registrar removes the value, so the next load is a miss and a store writes it again. If no
  * call is free, the damage will be found again. */
-static void damaged_tell(struct swapper *self, const struct sw_job *job,
-                         const struct sl_item_piece *item)
+static void damaged_notify(struct swapper *self, const struct sw_job *job,
+                           const struct sl_item_piece *item)
 {
     struct sl_env *env = self->env;
     struct sl_item_claim claim = {.ref = item->ref,
@@ -165,7 +165,7 @@ void sw_verify_over(struct swapper *self, struct sw_slice *slice, sl_err err,
             sl_log_write(env->log, SL_LOG_ERROR, job->back.trace_id, "%s%s", wrong.text,
                          damaged ? "; the value in memory is damaged as well" : "");
             if (damaged) {
-                damaged_tell(self, job, item);
+                damaged_notify(self, job, item);
             }
             part_fail(job, i, corrupt, &wrong);
         }

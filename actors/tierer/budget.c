@@ -116,7 +116,7 @@ void ti_budget_noted(struct tierer *self, int os_code)
 static void account_write(struct tierer *self)
 {
     const struct ti_members *page = &self->members.now;
-    ti_members_note(self, page->tombstone_segment, page->tombstone_sequence);
+    ti_members_name_frame(self, page->tombstone_segment, page->tombstone_sequence);
 }
 
 void ti_budget_pump(struct tierer *self)

@@ -11,13 +11,13 @@ struct ti_members_file {
     int file;                /* -1: none yet */
     struct ti_members now;   /* newest durable page */
     struct ti_members *next; /* being written, aligned; NULL: none */
-    struct ti_member told[1 + TI_MEMBERS_MAX];
-    struct sl_return back;
+    struct ti_member report[1 + TI_MEMBERS_MAX];
+    struct sl_reply_route back;
     struct { /* a list that arrived while we wrote a page of our own */
         bool there, empty;
         uint64_t epoch, bytes;
         struct ti_member list[TI_MEMBERS_MAX];
-        struct sl_return back;
+        struct sl_reply_route back;
     } later;
     uint64_t name_at_ns; /* not before, unless a tombstone waits */
     bool ours;           /* next is not from a DISK_MEMBERS */

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void ti_health_tell(struct tierer *self)
+void ti_health_publish(struct tierer *self)
 {
     struct sl_metrics *page = self->env->metrics;
     char text[SL_METRICS_REASON_BYTES];
@@ -27,15 +27,16 @@ void ti_health_tell(struct tierer *self)
     } else if (self->scan_waits) {
         sl_metrics_health(page, SL_HEALTH_DEGRADED,
                           "its log cannot be read to report its contents: will retry");
-    } else if (!self->start.told &&
-               self->env->now_ns > sl_deadline_ns(self->start.since_ns, TI_START_TELL_NS)) {
-        uint32_t told = 0;
-        while (told < self->segment_count && self->segments[told].number < self->scan_segment) {
-            told++;
+    } else if (!self->start.all_reported &&
+               self->env->now_ns > sl_deadline_ns(self->start.since_ns, TI_START_REPORT_NS)) {
+        uint32_t all_reported = 0;
+        while (all_reported < self->segment_count &&
+               self->segments[all_reported].number < self->scan_segment) {
+            all_reported++;
         }
         (void)snprintf(text, sizeof(text),
                        "reporting its contents to the registrar, %" PRIu64 " %%",
-                       (uint64_t)told * 100 / SL_MAX(self->segment_count, 1u));
+                       (uint64_t)all_reported * 100 / SL_MAX(self->segment_count, 1u));
         sl_metrics_health(page, SL_HEALTH_DEGRADED, text);
     } else if (self->room.retry_at_ns != 0) {
         (void)snprintf(text, sizeof(text),
@@ -47,7 +48,7 @@ void ti_health_tell(struct tierer *self)
     }
 }
 
-static void health_tell_bad(struct tierer *self, const char *what, int os_code)
+static void health_report_failure(struct tierer *self, const char *what, int os_code)
 {
     char reason[96];
     char text[64];
@@ -57,12 +58,12 @@ static void health_tell_bad(struct tierer *self, const char *what, int os_code)
     sl_log_write(self->env->log, SL_LOG_ERROR, 0, "disk: %s", reason);
 }
 
-static void health_tell_fine(struct tierer *self)
+static void health_report_recovery(struct tierer *self)
 {
     if (self->degraded || self->probe.doubted) {
         return;
     }
-    ti_health_tell(self);
+    ti_health_publish(self);
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: works again");
 }
 
@@ -71,20 +72,20 @@ void ti_health_failed(struct tierer *self, const char *what, int os_code)
     if (ti_is_no_room(os_code)) {
         ti_segments_no_room(self, false);
     }
-    health_tell_bad(self, what, os_code);
+    health_report_failure(self, what, os_code);
     self->degraded = true;
     self->degraded_os_code = os_code;
     self->blocked_until_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
 }
 
-void ti_health_fine(struct tierer *self)
+void ti_health_write_ok(struct tierer *self)
 {
     self->blocked_until_ns = 0;
     if (!self->degraded || self->stalled) {
         return;
     }
     self->degraded = false;
-    health_tell_fine(self);
+    health_report_recovery(self);
 }
 
 static struct ti_bad_place *bad_place_find(struct tierer *self, const struct ti_item *item)
@@ -108,7 +109,7 @@ static void bad_place_clear(struct tierer *self, struct ti_bad_place *bad)
 void ti_health_read_failed(struct tierer *self, const struct ti_item *item, int os_code)
 {
     struct ti_bad_place *bad = bad_place_find(self, item);
-    health_tell_bad(self, "read", os_code);
+    health_report_failure(self, "read", os_code);
     self->probe.doubted = true;
     if (bad == NULL) { /* the table is a ring: an overwritten place starts at 0 again */
         bad = &self->bad_places[self->bad_place_next++ % TI_BAD_PLACES_MAX];
@@ -119,7 +120,7 @@ void ti_health_read_failed(struct tierer *self, const struct ti_item *item, int 
     bad->suspect = true;
 }
 
-void ti_health_read_fine(struct tierer *self, const struct ti_item *item)
+void ti_health_read_ok(struct tierer *self, const struct ti_item *item)
 {
     struct ti_bad_place *bad = bad_place_find(self, item);
     if (bad != NULL) {
@@ -175,7 +176,7 @@ void ti_health_probe(struct tierer *self)
     if (self->segment_count == 0) { /* nothing to read */
         probe->doubted = false;
         probe->refused = false;
-        ti_health_fine(self);
+        ti_health_write_ok(self);
         return;
     }
     /* Another file each time: the place that is read may be bad itself. */
@@ -219,11 +220,11 @@ void ti_health_probed(struct tierer *self, const struct ti_io *io, uint64_t byte
         }
     }
     if (!well) {
-        health_tell_bad(self, "read of a probe", os_code != 0 ? os_code : EIO);
+        health_report_failure(self, "read of a probe", os_code != 0 ? os_code : EIO);
     } else if (self->degraded && nothing_to_write(self)) {
-        ti_health_fine(self);
+        ti_health_write_ok(self);
     } else if (doubted) {
-        health_tell_fine(self);
+        health_report_recovery(self);
     }
 }
 
@@ -237,7 +238,7 @@ static uint64_t oldest_request_ns(const struct tierer *self)
     return oldest_ns;
 }
 
-void ti_health_look(struct tierer *self)
+void ti_health_check_stall(struct tierer *self)
 {
     uint64_t oldest_ns = oldest_request_ns(self);
     bool stalled = oldest_ns != SL_NEVER_NS && self->env->now_ns >= oldest_ns + TI_HEALTH_STALL_NS;
@@ -246,7 +247,7 @@ void ti_health_look(struct tierer *self)
         ti_health_failed(self, "no answer for 5 s", ETIMEDOUT);
     } else if (!stalled && self->stalled) {
         self->stalled = false;
-        ti_health_fine(self);
+        ti_health_write_ok(self);
     }
     /* Making a file is no request of the ring. It delays only requests that wait for the file. */
     const struct ti_spare *spare = &self->spare;
@@ -257,7 +258,7 @@ void ti_health_look(struct tierer *self)
     ti_log_refuse(self);
 }
 
-void ti_health_directory(struct tierer *self)
+void ti_health_check_directory(struct tierer *self)
 {
     struct sl_error why = {0};
     if (self->gone || self->disk->ops->present == NULL ||

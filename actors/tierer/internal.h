@@ -29,7 +29,7 @@ bool ti_segments_all_sealed(const struct tierer *self);  /* or an attempt failed
 void ti_segments_prepare(struct tierer *self);           /* makes the next file in time */
 void ti_segments_dead(struct tierer *self);              /* frees files without live values */
 /* Whether the oldest file is being removed. Until it is gone, the next start would find it. */
-bool ti_segment_goes(const struct tierer *self);
+bool ti_oldest_is_leaving(const struct tierer *self);
 void ti_segments_prepared(struct tierer *self, sl_err result);
 /* The file system is full (ENOSPC, EDQUOT): lowers the ceiling, so that the oldest file is
  * reclaimed. allocating: the next file could not be made; with fewer than two files the disk is
@@ -72,13 +72,13 @@ sl_err ti_members_open(struct tierer *self, struct sl_error *why);
 void ti_members_close(struct tierer *self);
 void ti_reads_begin(struct tierer *self); /* before a start or scan reads */
 void ti_members_take(struct tierer *self, const struct sl_msg *msg); /* handles DISK_MEMBERS */
-/* Writes a page that names a frame of tombstones; ti_log_named() gets the result. Does nothing
- * while another page is being written, or before the first list: call it again. */
-void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence);
+/* Writes a page that names a frame of tombstones; ti_log_frame_named() gets the result. Does
+ * nothing while another page is being written, or before the first list: call it again. */
+void ti_members_name_frame(struct tierer *self, uint32_t segment, uint64_t sequence);
 void ti_members_made(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 void ti_members_io(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* The members for a DISK_FOUND; borrowed until the next call. */
-struct sl_bytes ti_members_told(struct tierer *self);
+struct sl_bytes ti_members_report(struct tierer *self);
 /* Makes room for the members file. False: not yet. */
 bool ti_segments_members_fit(struct tierer *self);
 
@@ -100,22 +100,22 @@ enum { TI_COOKIE_SPARE, TI_COOKIE_START, TI_COOKIE_SCAN };
 
 /* log.c: frames and group commit */
 void ti_log_pump(struct tierer *self);
-void ti_log_named(struct tierer *self, uint32_t segment, int os_code);
+void ti_log_frame_named(struct tierer *self, uint32_t segment, int os_code);
 void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* Answers requests that have waited too long for a failing disk. */
 void ti_log_refuse(struct tierer *self);
 bool ti_log_idle(const struct tierer *self);
 
 /* health.c: the state of the disk */
-void ti_health_tell(struct tierer *self); /* updates the health text */
+void ti_health_publish(struct tierer *self); /* updates the health text */
 void ti_health_failed(struct tierer *self, const char *what, int os_code); /* pauses writes */
-void ti_health_fine(struct tierer *self);
+void ti_health_write_ok(struct tierer *self);
 void ti_health_read_failed(struct tierer *self, const struct ti_item *item, int os_code);
-void ti_health_read_fine(struct tierer *self, const struct ti_item *item);
+void ti_health_read_ok(struct tierer *self, const struct ti_item *item);
 void ti_health_probe(struct tierer *self); /* if one is due */
 void ti_health_probed(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
-void ti_health_look(struct tierer *self);      /* checks for requests without answer */
-void ti_health_directory(struct tierer *self); /* checks that it still exists */
+void ti_health_check_stall(struct tierer *self);     /* checks for requests without answer */
+void ti_health_check_directory(struct tierer *self); /* checks that it still exists */
 uint64_t ti_health_next_ns(const struct tierer *self);
 
 /* scan.c: reports the contents to the registrar */
@@ -157,7 +157,7 @@ void ti_io_raise(struct tierer *self, const struct ti_job *job);     /* a prefet
 unsigned char *ti_arena_at(struct tierer *self, uint32_t arena, uint64_t offset, uint64_t length);
 /* Registers the next piece of the arena with the disk, if it is populated: populated pages are
  * pinned quickly, a chunk of 1 GiB would delay everything else. */
-void ti_arena_lend(struct tierer *self);
+void ti_arena_register(struct tierer *self);
 int32_t ti_bounce_take(struct tierer *self);
 void ti_bounce_give(struct tierer *self, int32_t page);
 static inline unsigned char *ti_bounce_at(struct tierer *self, int32_t page)

@@ -34,7 +34,7 @@ unsigned char *ti_arena_at(struct tierer *self, uint32_t arena, uint64_t offset,
     return sl_arena_at(self->arena, offset, length);
 }
 
-void ti_arena_lend(struct tierer *self)
+void ti_arena_register(struct tierer *self)
 {
     struct sl_error why = {0};
     if (!self->lending || self->arena == NULL) {
@@ -48,7 +48,7 @@ void ti_arena_lend(struct tierer *self)
     }
     void *at = sl_arena_at(self->arena, from, to - from);
     sl_err err = at == NULL ? sl_fail(&why, SL_ERR_INVALID, "a piece of the arena is missing")
-                            : self->disk->ops->lend(self->disk, at, to - from, &why);
+                            : self->disk->ops->register_memory(self->disk, at, to - from, &why);
     if (err != SL_OK) {
         self->lending = false;
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
@@ -86,9 +86,9 @@ static void io_end(struct tierer *self, struct ti_io *slot, uint64_t bytes, int 
 static enum ti_io_class io_class_of(const struct ti_io *io)
 {
     if (io->kind == TI_IO_READ) {
-        return io->job->ahead ? TI_IO_AHEAD : TI_IO_DEMAND;
+        return io->job->ahead ? TI_IO_PREFETCH : TI_IO_DEMAND;
     }
-    return io->kind == TI_IO_PROBE ? TI_IO_DEMAND : TI_IO_BEHIND;
+    return io->kind == TI_IO_PROBE ? TI_IO_DEMAND : TI_IO_BACKGROUND;
 }
 
 static void io_push(struct tierer *self, struct ti_io *io)
@@ -104,11 +104,11 @@ static void io_push(struct tierer *self, struct ti_io *io)
 static enum ti_io_class io_next(const struct tierer *self)
 {
     uint32_t turn = self->io_turn + 1;
-    if (turn % TI_IO_TURN_BEHIND == 0 && self->io_queues[TI_IO_BEHIND].first != NULL) {
-        return TI_IO_BEHIND;
+    if (turn % TI_IO_TURN_BACKGROUND == 0 && self->io_queues[TI_IO_BACKGROUND].first != NULL) {
+        return TI_IO_BACKGROUND;
     }
-    if ((turn + 1) % TI_IO_TURN_AHEAD == 0 && self->io_queues[TI_IO_AHEAD].first != NULL) {
-        return TI_IO_AHEAD;
+    if ((turn + 1) % TI_IO_TURN_PREFETCH == 0 && self->io_queues[TI_IO_PREFETCH].first != NULL) {
+        return TI_IO_PREFETCH;
     }
     enum ti_io_class class = TI_IO_DEMAND;
     while (class < TI_IO_CLASSES && self->io_queues[class].first == NULL) {
@@ -145,8 +145,8 @@ void ti_io_pump(struct tierer *self)
 
 void ti_io_raise(struct tierer *self, const struct ti_job *job)
 {
-    struct ti_io *io = self->io_queues[TI_IO_AHEAD].first;
-    self->io_queues[TI_IO_AHEAD].first = NULL;
+    struct ti_io *io = self->io_queues[TI_IO_PREFETCH].first;
+    self->io_queues[TI_IO_PREFETCH].first = NULL;
     SL_ASSERT(!job->ahead); /* its requests move to the other queue */
     while (io != NULL) {
         struct ti_io *next = io->next;

@@ -70,7 +70,7 @@ static void job_send(struct tierer *self, struct ti_job *job)
     } else {
         reply.body.disk_read_reply.codes = (struct sl_u64s){codes, count};
     }
-    sl_return_reply(self->env, &job->back, &reply);
+    sl_reply_route_send(self->env, &job->back, &reply);
     free(spilled);
     free(codes);
 }
@@ -116,7 +116,7 @@ static struct ti_job *job_create(struct tierer *self, const struct sl_msg *msg,
     for (uint64_t i = 0; i < count; i++) {
         items[i].bounce = -1;
     }
-    sl_return_keep(msg, &job->back);
+    sl_reply_route_keep(msg, &job->back);
     return job;
 }
 
@@ -235,7 +235,7 @@ static void take_read(struct tierer *self, const struct sl_msg *msg)
 static struct ti_job *job_find(const struct ti_job_list *list, const struct sl_msg *msg)
 {
     for (struct ti_job *job = list->first; job != NULL; job = job->next) {
-        if (sl_return_is_of(&job->back, msg) && job->back.type == msg->type) {
+        if (sl_reply_route_matches(&job->back, msg) && job->back.type == msg->type) {
             return job;
         }
     }

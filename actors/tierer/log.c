@@ -414,7 +414,7 @@ static void frame_written(struct tierer *self, struct ti_job *job)
         frame_end(self, job, job->os_code);
         return;
     }
-    segment->header_there = segment->header_there || job->begins_segment;
+    segment->header_written = segment->header_written || job->begins_segment;
     job->phase = TI_JOB_WRITTEN;
     job->written_ns = self->env->now_ns;
 }
@@ -439,7 +439,7 @@ static void naming_pump(struct tierer *self)
     uint64_t now_ns = self->env->now_ns;
     for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
         if (job->phase == TI_JOB_NAMING) { /* at most one */
-            ti_members_note(self, job->segment, job->sequence);
+            ti_members_name_frame(self, job->segment, job->sequence);
             return;
         }
     }
@@ -450,13 +450,13 @@ static void naming_pump(struct tierer *self)
     }
     if (now_ns >= members->name_at_ns) {
         members->name_at_ns = sl_deadline_ns(now_ns, TI_NAME_NS);
-        ti_members_note(self, self->tombstone_segment, self->tombstone_sequence);
+        ti_members_name_frame(self, self->tombstone_segment, self->tombstone_sequence);
     } else {
         self->env->ops->wake_at(self->env, members->name_at_ns);
     }
 }
 
-void ti_log_named(struct tierer *self, uint32_t segment, int os_code)
+void ti_log_frame_named(struct tierer *self, uint32_t segment, int os_code)
 {
     for (struct ti_job *job = self->active.first; job != NULL; job = job->next) {
         if (job->phase == TI_JOB_NAMING && job->segment == segment) {
@@ -476,7 +476,7 @@ static void sync_end(struct tierer *self, int os_code)
         ti_health_failed(self, "sync", os_code);
     } else {
         sl_metric_add(self->env->metrics, self->metrics.syncs, 1);
-        ti_health_fine(self);
+        ti_health_write_ok(self);
     }
     struct ti_job *next = NULL;
     for (struct ti_job *job = self->active.first; job != NULL; job = next) {
@@ -521,7 +521,7 @@ static bool sync_due(struct tierer *self, uint32_t *number, uint64_t *due_ns)
     }
     const struct ti_segment *segment =
         oldest != NULL ? ti_log_segment(self, oldest->segment) : NULL;
-    if (segment == NULL || !segment->header_there) {
+    if (segment == NULL || !segment->header_written) {
         return false; /* frames are found only through their file's header */
     }
     for (const struct ti_job *job = self->active.first; job != NULL; job = job->next) {
@@ -674,7 +674,7 @@ void ti_log_refuse(struct tierer *self)
 }
 
 /* A tick clears earlier wake-ups, so each wait requests its own again. */
-static void log_wish(struct tierer *self)
+static void log_wake_later(struct tierer *self)
 {
     uint64_t now_ns = self->env->now_ns;
     uint64_t times[] = {
@@ -703,5 +703,5 @@ void ti_log_pump(struct tierer *self)
     ti_segments_dead(self);
     ti_health_probe(self);
     ti_budget_pump(self);
-    log_wish(self);
+    log_wake_later(self);
 }

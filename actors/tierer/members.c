@@ -93,14 +93,14 @@ void ti_members_close(struct tierer *self)
     self->members.next = NULL;
 }
 
-struct sl_bytes ti_members_told(struct tierer *self)
+struct sl_bytes ti_members_report(struct tierer *self)
 {
     struct ti_members_file *members = &self->members;
-    struct ti_member *told = members->told;
-    memcpy(told[0].store, self->store, sizeof(self->store));
-    told[0].epoch = members->there ? members->now.epoch : 0;
-    memcpy(&told[1], members->now.list, sizeof(members->now.list));
-    return (struct sl_bytes){(const void *)told,
+    struct ti_member *report = members->report;
+    memcpy(report[0].store, self->store, sizeof(self->store));
+    report[0].epoch = members->there ? members->now.epoch : 0;
+    memcpy(&report[1], members->now.list, sizeof(members->now.list));
+    return (struct sl_bytes){(const void *)report,
                              (1 + members->now.count) * sizeof(struct ti_member)};
 }
 
@@ -127,10 +127,10 @@ static void members_end(struct tierer *self, int os_code)
     members->ours = false;
     ti_budget_noted(self, os_code);
     if (ours) {
-        ti_log_named(self, segment, os_code);
+        ti_log_frame_named(self, segment, os_code);
         list_begin_later(self);
     } else {
-        sl_return_reply(self->env, &members->back, &reply);
+        sl_reply_route_send(self->env, &members->back, &reply);
     }
     if (members->emptied) {
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
@@ -264,7 +264,7 @@ static void list_keep(struct ti_members_file *members, const struct sl_msg *msg)
     if (members->later.bytes > 0) {
         memcpy(members->later.list, body->members.at, members->later.bytes);
     }
-    sl_return_keep(msg, &members->later.back);
+    sl_reply_route_keep(msg, &members->later.back);
 }
 
 static void list_begin_later(struct tierer *self)
@@ -282,7 +282,7 @@ static void list_begin_later(struct tierer *self)
     sl_err err = page_make(self, &body);
     if (err != SL_OK) {
         struct sl_msg reply = {.code = err};
-        sl_return_reply(self->env, &members->back, &reply);
+        sl_reply_route_send(self->env, &members->back, &reply);
         return;
     }
     page_write(self);
@@ -295,7 +295,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     struct sl_error why = {0};
     sl_err err = SL_OK;
     if (members->next != NULL && !members->ours) {
-        if (!sl_return_is_of(&members->back, msg)) {
+        if (!sl_reply_route_matches(&members->back, msg)) {
             sl_reply_fail(self->env, msg, SL_ERR_BUSY, "a list is being written");
         }
         return; /* a repeated request: answered with the first */
@@ -322,7 +322,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, err, &why);
         return;
     }
-    sl_return_keep(msg, &members->back);
+    sl_reply_route_keep(msg, &members->back);
     if (members->file >= 0) {
         page_write(self);
     } else {
@@ -330,7 +330,7 @@ void ti_members_take(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
-void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence)
+void ti_members_name_frame(struct tierer *self, uint32_t segment, uint64_t sequence)
 {
     struct ti_members_file *members = &self->members;
     if (members->next != NULL || !members->there || members->emptied) {
@@ -338,7 +338,7 @@ void ti_members_note(struct tierer *self, uint32_t segment, uint64_t sequence)
     }
     struct ti_members *page = page_next(self);
     if (page == NULL) {
-        ti_log_named(self, segment, ENOMEM);
+        ti_log_frame_named(self, segment, ENOMEM);
         return;
     }
     page->tombstone_segment = segment;

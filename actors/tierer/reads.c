@@ -11,7 +11,7 @@ static sl_err item_check(struct tierer *self, const struct ti_item *item)
 {
     const struct ti_entry *entry = ti_entries_find(self->entries, item->hash);
     if (item->segment == self->gone_segment ||
-        (ti_segment_goes(self) && item->segment == self->segments[0].number)) {
+        (ti_oldest_is_leaving(self) && item->segment == self->segments[0].number)) {
         return SL_ERR_UNREACHABLE; /* a miss; the registrar forgets nothing for it */
     }
     if (entry == NULL || entry->segment != item->segment ||
@@ -26,12 +26,12 @@ static sl_err item_check(struct tierer *self, const struct ti_item *item)
         sl_index_view_open(self->env->paths->shm_dir, &self->index, NULL) != SL_OK) {
         return SL_ERR_UNREACHABLE;
     }
-    if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
+    if (!sl_index_claim_exists(self->index, item->ref, item->generation)) {
         sl_index_view_close(&self->index); /* it may have been rebuilt: look again */
         if (sl_index_view_open(self->env->paths->shm_dir, &self->index, NULL) != SL_OK) {
             return SL_ERR_UNREACHABLE;
         }
-        if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
+        if (!sl_index_claim_exists(self->index, item->ref, item->generation)) {
             return SL_ERR_STALE;
         }
     }
@@ -158,10 +158,11 @@ static bool list_pump(struct tierer *self, struct ti_job_list *list, uint32_t mo
     return true;
 }
 
-/* Prefetches start after all loads; one piece also in every TI_IO_TURN_AHEAD turns, so they end. */
+/* Prefetches start after all loads; one piece also in every TI_IO_TURN_PREFETCH turns, so they end.
+ */
 void ti_reads_pump(struct tierer *self)
 {
-    if (++self->reads_turn % TI_IO_TURN_AHEAD == 0) {
+    if (++self->reads_turn % TI_IO_TURN_PREFETCH == 0) {
         (void)list_pump(self, &self->reads_ahead, 1);
     }
     if (list_pump(self, &self->reads, UINT32_MAX)) {
@@ -236,13 +237,13 @@ static sl_err item_verify(struct tierer *self, const struct ti_job *job, const s
         ti_entries_kill(self->entries, item->hash);
         return SL_ERR_CORRUPT;
     }
-    ti_health_read_fine(self, item);
+    ti_health_read_ok(self, item);
     sl_metric_add(self->env->metrics, self->metrics.values_read, 1);
     sl_metric_add(self->env->metrics, self->metrics.bytes_read, item->length_bytes);
     if (item->bounce < 0) {
         return SL_OK;
     }
-    if (!sl_index_claim_stands(self->index, item->ref, item->generation)) {
+    if (!sl_index_claim_exists(self->index, item->ref, item->generation)) {
         return SL_ERR_STALE;
     }
     memcpy(target, read, item->length_bytes);
@@ -292,7 +293,7 @@ void ti_reads_io_done(struct tierer *self, const struct ti_io *io, uint64_t byte
 void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->fence_count; i++) {
-        if (sl_return_is_of(&self->fences[i].back, msg)) {
+        if (sl_reply_route_matches(&self->fences[i].back, msg)) {
             return; /* a repeated request */
         }
     }
@@ -306,7 +307,7 @@ void ti_reads_fence(struct tierer *self, const struct sl_msg *msg)
     }
     struct ti_fence *fence = &self->fences[self->fence_count++];
     fence->serial = self->next_serial;
-    sl_return_keep(msg, &fence->back);
+    sl_reply_route_keep(msg, &fence->back);
 }
 
 void ti_reads_fences_answer(struct tierer *self)
@@ -324,7 +325,7 @@ void ti_reads_fences_answer(struct tierer *self)
             self->fences[kept++] = self->fences[i];
             continue;
         }
-        sl_return_reply(self->env, &self->fences[i].back, &reply);
+        sl_reply_route_send(self->env, &self->fences[i].back, &reply);
     }
     self->fence_count = kept;
 }

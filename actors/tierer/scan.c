@@ -102,7 +102,7 @@ void ti_scan_empty(struct tierer *self, struct ti_segment *segment)
 
 static void segment_emptied(struct tierer *self, struct ti_segment *segment, sl_err result)
 {
-    self->keeps_room = result == SL_ERR_UNSUPPORTED;
+    self->punch_frees_nothing = result == SL_ERR_UNSUPPORTED;
     segment->emptied = true; /* also after a failure: as the oldest file it is removed whole */
     if (self->disk->ops->real_bytes != NULL) {
         segment->real_bytes = self->disk->ops->real_bytes(self->disk, segment->file);
@@ -129,7 +129,7 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
         }
         self->scan_waits = true;
         self->scan_retry_ns = sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
-        ti_health_tell(self);
+        ti_health_publish(self);
     }
     self->scan_waits = self->scan_waits && (read->empties || result != SL_OK);
     if (!read->empties && result == SL_OK && read->generation == self->scan_generation) {
@@ -223,7 +223,7 @@ static bool scan_take(const struct tierer *self, const struct ti_record *record,
 
 static bool log_changes(const struct tierer *self)
 {
-    return self->active.count > 0 || self->waiting.count > 0 || ti_segment_goes(self);
+    return self->active.count > 0 || self->waiting.count > 0 || ti_oldest_is_leaving(self);
 }
 
 /* Fills the next message, from at most one file whose records were read: its texts point into them.
@@ -270,7 +270,7 @@ static void scan_send(struct tierer *self)
     found.body.disk_found.first = self->scan_first;
     found.body.disk_found.store = (struct sl_bytes){self->store, sizeof(self->store)};
     if (self->scan_first) {
-        found.body.disk_found.members = ti_members_told(self);
+        found.body.disk_found.members = ti_members_report(self);
         found.body.disk_found.blank = ti_entries_live_count(self->entries) == 0;
         int64_t left = ti_budget_left(self);
         found.body.disk_found.budget_left = left > 0 ? (uint64_t)left : 0;
@@ -358,9 +358,9 @@ void ti_scan_answered(struct tierer *self, const struct sl_msg *reply)
         return;
     }
     self->scan_pause_ns = TI_SCAN_RETRY_NS;
-    self->start.told = self->start.told || self->scan_last;
+    self->start.all_reported = self->start.all_reported || self->scan_last;
     self->scan_waits = self->scan_waits && !self->scan_last; /* its file may be gone */
-    ti_health_tell(self);
+    ti_health_publish(self);
     if (self->scan_last) {
         self->scanning = false;
         scan_records_drop(self);

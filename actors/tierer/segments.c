@@ -107,12 +107,12 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
 {
     struct ti_room *room = &self->room;
     uint64_t bytes = segments_real_bytes(self);
-    bool told = room->full || room->retry_at_ns != 0;
+    bool full_before = room->full || room->retry_at_ns != 0;
     if (!allocating && self->segment_count < 2) {
         return; /* no file may be removed */
     }
     /* One file at a time: a refusal that continues would empty the disk within milliseconds. */
-    if (told ? self->env->now_ns < room->again_ns : !room_is_refused(self)) {
+    if (full_before ? self->env->now_ns < room->again_ns : !room_is_refused(self)) {
         return;
     }
     room->again_ns = sl_deadline_ns(self->env->now_ns, TI_ROOM_DOUBT_NS);
@@ -125,7 +125,7 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
                      2 * (self->segment_bytes + TI_SEGMENT_SLACK_BYTES);
     room->bytes_max = SL_MIN(room->bytes_max, SL_MAX(bytes, least));
     sl_metric_set(self->env->metrics, self->metrics.ceiling, room->bytes_max);
-    if (!told && self->env->now_ns >= room->warn_at_ns) {
+    if (!full_before && self->env->now_ns >= room->warn_at_ns) {
         room->warn_at_ns = sl_deadline_ns(self->env->now_ns, TI_ROOM_WARN_NS);
         sl_log_write(self->env->log, SL_LOG_WARN, 0,
                      "disk: the file system is full at %" PRIu64 " of %" PRIu64 " MiB: %s",
@@ -133,7 +133,7 @@ void ti_segments_no_room(struct tierer *self, bool allocating)
                      room->full ? "no room for two log files, nothing is written"
                                 : "the oldest values make room for new ones");
     }
-    ti_health_tell(self);
+    ti_health_publish(self);
 }
 
 void ti_segments_failed(struct tierer *self, const char *what, int os_code)
@@ -155,7 +155,7 @@ static void room_retry(struct tierer *self)
         room->bytes_max = self->disk_bytes_max;
         room->full = room->full && self->disk->ops->prepare != NULL; /* else the next write tries */
         sl_metric_set(self->env->metrics, self->metrics.ceiling, room->bytes_max);
-        ti_health_tell(self);
+        ti_health_publish(self);
     }
 }
 
@@ -249,9 +249,9 @@ void ti_segments_prepared(struct tierer *self, sl_err result)
         }
         self->room.full = false;
         self->room.refused_ns = 0;
-        ti_health_tell(self);
+        ti_health_publish(self);
         if (self->degraded && self->active.count == 0) {
-            ti_health_fine(self);
+            ti_health_write_ok(self);
         }
         return;
     }
@@ -283,7 +283,7 @@ uint64_t ti_segment_footer_bytes(uint64_t records_bytes)
     return sl_align_up(records_bytes, SL_PAGE_BYTES) + sizeof(struct ti_trailer);
 }
 
-bool ti_segment_goes(const struct tierer *self)
+bool ti_oldest_is_leaving(const struct tierer *self)
 {
     return self->segment_count > 0 && self->segments[0].leaving;
 }
@@ -311,11 +311,11 @@ static void reclaim_ask(struct tierer *self)
 }
 
 /* The registrar keeps places in the file until it is notified that the file is gone. */
-static void gone_tell(struct tierer *self)
+static void gone_notify(struct tierer *self)
 {
-    if (self->gone_segment != 0 && !self->gone_told && self->boot_generation != 0 &&
+    if (self->gone_segment != 0 && !self->gone_notified && self->boot_generation != 0 &&
         self->env->now_ns >= self->reclaim_at_ns) {
-        self->gone_told = reclaim_send(self, self->gone_segment, true);
+        self->gone_notified = reclaim_send(self, self->gone_segment, true);
     }
 }
 
@@ -557,7 +557,7 @@ static void seal_end(struct tierer *self, struct ti_segment *segment, int os_cod
         segment->bytes = seal->offset_bytes + seal->footer_bytes;
         segment->real_bytes = segment_real_bytes(self, segment);
         ti_segment_records_free(segment);
-        ti_health_fine(self);
+        ti_health_write_ok(self);
     }
     segment->sealing = false;
     *seal = (struct ti_seal){0};
@@ -633,7 +633,7 @@ static bool segment_is_dead(const struct tierer *self, const struct ti_segment *
  * the values are freed: their records may be tombstones, or replace older values. */
 void ti_segments_dead(struct tierer *self)
 {
-    gone_tell(self);
+    gone_notify(self);
     if (self->boot_generation == 0 || self->scanning || self->settling || self->draining ||
         self->degraded || self->segment_count == 0) {
         return;
@@ -641,7 +641,7 @@ void ti_segments_dead(struct tierer *self)
     if (self->segment_count > 1 && segment_is_dead(self, &self->segments[0])) {
         reclaim_ask(self);
     }
-    for (uint32_t i = 0; i < DEAD_STEP && !self->scan_read.busy && !self->keeps_room &&
+    for (uint32_t i = 0; i < DEAD_STEP && !self->scan_read.busy && !self->punch_frees_nothing &&
                          self->disk->ops->punch != NULL;
          i++) {
         struct ti_segment *segment = &self->segments[self->dead_cursor++ % self->segment_count];
@@ -656,7 +656,7 @@ void ti_log_reclaimed(struct tierer *self, const struct sl_msg *reply)
 {
     bool done = reply != NULL && reply->code == SL_OK;
     if (self->gone_segment != 0) {
-        self->gone_told = false;
+        self->gone_notified = false;
         self->gone_segment = done ? 0 : self->gone_segment;
         self->reclaim_at_ns = done ? 0 : sl_deadline_ns(self->env->now_ns, TI_HEALTH_RETRY_NS);
         return;

@@ -185,7 +185,7 @@ static sl_err tombstone_named(struct tierer *self, struct ti_start *start, uint6
 }
 
 /* Whether the index of a footer follows the frames: then no frame is missing at their end. */
-static bool index_stands(struct tierer *self, const struct ti_segment *segment)
+static bool index_is_intact(struct tierer *self, const struct ti_segment *segment)
 {
     uint64_t left = segment->records_bytes, at = 0;
     bool stands = left > 0 && segment->used_bytes + ti_segment_footer_bytes(left) == segment->bytes;
@@ -210,7 +210,7 @@ static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, st
         return sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
                        segment->number);
     }
-    segment->cut = segment->cut && !end && !index_stands(self, segment);
+    segment->cut = segment->cut && !end && !index_is_intact(self, segment);
     if (end && trailer.tombstone_last > walk->tombstones_seen) {
         walk->tombstones_seen = trailer.tombstone_last;
         walk->tombstones_lost = trailer.tombstone_last;
@@ -396,7 +396,8 @@ static bool segment_unused(struct tierer *self, const struct ti_segment *segment
 
 /* Gives up the files that may hold values of tombstones that the page of members names but no file
  * has, and the files up to one whose end is in doubt. */
-static sl_err segments_judge(struct tierer *self, struct ti_start *start, struct sl_error *why)
+static sl_err segments_give_up_doubtful(struct tierer *self, struct ti_start *start,
+                                        struct sl_error *why)
 {
     const struct ti_members *page = &self->members.now;
     uint32_t named =
@@ -482,7 +483,7 @@ static sl_err segments_open(struct tierer *self, struct ti_start *start, struct 
                       start->kept);
     }
     err = err == SL_OK ? segments_read(self, start, why) : err;
-    err = err == SL_OK ? segments_judge(self, start, why) : err;
+    err = err == SL_OK ? segments_give_up_doubtful(self, start, why) : err;
     err = err == SL_OK ? segments_lost_drop(self, start, why) : err;
     footers_doubt(self, start);
     /* Sequences of lost frames are not reused: pages may name them. */
@@ -526,7 +527,7 @@ sl_err ti_log_read(struct tierer *self, struct sl_error *why)
     self->start.reading = true;
     self->start.since_ns = self->env->now_ns;
     self->env->starting = true;
-    self->env->ops->wake_at(self->env, self->env->now_ns + TI_START_TELL_NS);
+    self->env->ops->wake_at(self->env, self->env->now_ns + TI_START_REPORT_NS);
     return SL_OK;
 }
 
@@ -556,7 +557,7 @@ bool ti_log_was_read(struct tierer *self, sl_err result)
         self->disk->direct ? "direct i/o" : "buffered i/o: the file system has no O_DIRECT");
     ti_segments_gauges(self);
     self->env->starting = false;
-    ti_health_tell(self);
+    ti_health_publish(self);
     ti_log_settle(self);
     return true;
 }

@@ -44,7 +44,7 @@
 #define TI_HEALTH_REFUSE_NS    (3 * SL_NS_PER_S) /* a request waits this long for a failing disk */
 #define TI_HEALTH_STALL_NS     (5 * SL_NS_PER_S) /* without an answer: the disk hangs */
 #define TI_HEALTH_PROBE_NS     SL_NS_PER_S       /* between two probes of a doubtful disk */
-#define TI_START_TELL_NS       (300 * SL_NS_PER_MS) /* a longer start is shown in the health text */
+#define TI_START_REPORT_NS     (300 * SL_NS_PER_MS) /* a longer start is shown in the health text */
 #define TI_ROOM_RETRY_NS       (60 * SL_NS_PER_S)   /* then a full file system is tried again */
 #define TI_ROOM_WARN_NS        (60 * TI_ROOM_RETRY_NS) /* between two warnings that it is full */
 #define TI_ROOM_DOUBT_NS       (500 * SL_NS_PER_MS) /* refused this long: the file system is full */
@@ -76,7 +76,7 @@ struct ti_segment {
     ti_entry_ref list;         /* entries whose values are here */
     uint32_t reads, frames;    /* in flight: the file stays */
     bool settling;             /* from an earlier process: maybe not durable yet */
-    bool header_there;         /* written: a sync makes frames findable */
+    bool header_written;       /* written: a sync makes frames findable */
     bool leaving;              /* the file is being removed */
     bool emptied;              /* sealed, and the pages of its values were freed */
     bool lost;                 /* at the start: none of it can be read */
@@ -128,7 +128,7 @@ struct ti_item {
 
 struct ti_job {
     enum ti_job_kind kind;
-    struct sl_return back;
+    struct sl_reply_route back;
     struct ti_job *next;
     struct ti_item *items; /* and their texts, one allocation */
     uint32_t item_count;
@@ -158,7 +158,7 @@ struct ti_job_list {
 
 /* A FENCE that waits for reads in flight. */
 struct ti_fence {
-    struct sl_return back;
+    struct sl_reply_route back;
     uint64_t serial; /* answered when no older read is in flight */
 };
 
@@ -179,10 +179,11 @@ enum ti_io_kind {
 };
 
 /* Priorities at the disk: loads, prefetches, the rest. No class starves: while they wait, one of
- * TI_IO_TURN_BEHIND requests is of TI_IO_BEHIND, one of TI_IO_TURN_AHEAD of TI_IO_AHEAD. */
-enum ti_io_class { TI_IO_DEMAND, TI_IO_AHEAD, TI_IO_BEHIND, TI_IO_CLASSES };
-#define TI_IO_TURN_BEHIND 4u
-#define TI_IO_TURN_AHEAD  16u
+ * TI_IO_TURN_BACKGROUND requests is of TI_IO_BACKGROUND, one of TI_IO_TURN_PREFETCH of
+ * TI_IO_PREFETCH. */
+enum ti_io_class { TI_IO_DEMAND, TI_IO_PREFETCH, TI_IO_BACKGROUND, TI_IO_CLASSES };
+#define TI_IO_TURN_BACKGROUND 4u
+#define TI_IO_TURN_PREFETCH   16u
 
 struct ti_io {
     enum ti_io_kind kind;
@@ -252,7 +253,7 @@ struct ti_seal {
  * uses the disk, segments[] and the entries. */
 struct ti_start {
     bool reading;
-    bool told; /* a registrar has received all contents */
+    bool all_reported; /* a registrar has received all contents */
     uint64_t since_ns;
     uint64_t registrar;    /* boot generation of the registrar to inform; 0: none yet */
     uint32_t listed, kept; /* segments[0 .. kept) are open */
@@ -323,11 +324,11 @@ struct tierer {
     bool unsettled;         /* a sync at the start failed: only a restart shows what is durable */
     bool gone;              /* the directory vanished: only a restart helps */
     uint64_t reclaim_at_ns; /* not before */
-    bool reclaiming, gone_told; /* the oldest file was asked for; a removal was reported */
-    uint32_t gone_segment;      /* removed file, until the registrar has acknowledged it; 0: none */
-    ti_entry_ref left;          /* entries of the removed file, freed in slices */
-    uint64_t blocked_until_ns;  /* after a failure: writes pause */
-    bool degraded, stalled;     /* writes fail; the disk does not answer */
+    bool reclaiming, gone_notified; /* the oldest file was asked for; a removal was reported */
+    uint32_t gone_segment;     /* removed file, until the registrar has acknowledged it; 0: none */
+    ti_entry_ref left;         /* entries of the removed file, freed in slices */
+    uint64_t blocked_until_ns; /* after a failure: writes pause */
+    bool degraded, stalled;    /* writes fail; the disk does not answer */
     int degraded_os_code;
     struct ti_probe probe;
     struct ti_bad_place bad_places[TI_BAD_PLACES_MAX];
@@ -370,9 +371,9 @@ struct tierer {
     uint32_t scan_records_of; /* its number; 0: none */
     uint32_t scan_generation;
     struct ti_scan_read scan_read;
-    bool scan_waits;      /* for a file that could not be read */
-    uint32_t dead_cursor; /* next file checked for live values */
-    bool keeps_room;      /* punching holes frees no space here */
+    bool scan_waits;          /* for a file that could not be read */
+    uint32_t dead_cursor;     /* next file checked for live values */
+    bool punch_frees_nothing; /* punching holes frees no space here */
     uint64_t scan_started_ns;
     struct sl_item_found *scan_items;
     uint32_t scan_count;

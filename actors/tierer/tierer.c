@@ -128,7 +128,7 @@ static sl_err tierer_init(void *state, struct sl_env *env, struct sl_error *why)
     if (err == SL_OK && self->disk->place != NULL) {
         sl_log_write(env->log, SL_LOG_INFO, 0, "disk: its files are in '%s'", self->disk->place);
     }
-    self->lending = err == SL_OK && self->disk->ops->lend != NULL;
+    self->lending = err == SL_OK && self->disk->ops->register_memory != NULL;
     sl_metric_set(env->metrics, self->metrics.buffers_bytes, 0);
     sl_metric_set(env->metrics, self->metrics.read_queue, 0);
     if (err == SL_OK) {
@@ -161,7 +161,7 @@ static void take_reply(struct tierer *self, const struct sl_msg *msg)
 static void tierer_idle(struct tierer *self)
 {
     if (self->reads.count + self->reads_ahead.count + self->waiting.count == 0) {
-        ti_arena_lend(self);
+        ti_arena_register(self);
     }
 }
 
@@ -183,7 +183,7 @@ static void maybe_finish(struct tierer *self)
     }
 }
 
-static void registrar_heard(struct tierer *self, const struct sl_msg *msg)
+static void hello_answered(struct tierer *self, const struct sl_msg *msg)
 {
     uint64_t boot_generation = msg->body.hello_reply.boot_generation;
     if (msg->code == SL_OK && boot_generation != self->boot_generation && !self->draining) {
@@ -191,7 +191,7 @@ static void registrar_heard(struct tierer *self, const struct sl_msg *msg)
         ti_scan_start(self);
     }
     (void)ti_arena_at(self, 0, 0, 1); /* attached as soon as it exists */
-    ti_health_directory(self);        /* at each heartbeat */
+    ti_health_check_directory(self);  /* at each heartbeat */
     tierer_idle(self);
 }
 
@@ -211,7 +211,7 @@ static const struct {
     {SL_MSG_LOCAL_IO, ti_io_completed},      {SL_MSG_DISK_WRITE, ti_job_take},
     {SL_MSG_DISK_FORGET, ti_job_take},       {SL_MSG_DISK_READ, ti_reads_take},
     {SL_MSG_FENCE, ti_reads_fence},          {SL_MSG_DISK_MEMBERS, ti_members_take},
-    {SL_MSG_HELLO_REPLY, registrar_heard},   {SL_MSG_LOCAL_JOB, job_ended},
+    {SL_MSG_HELLO_REPLY, hello_answered},    {SL_MSG_LOCAL_JOB, job_ended},
     {SL_MSG_DISK_RECLAIM_REPLY, take_reply}, {SL_MSG_DISK_FOUND_REPLY, take_reply},
 };
 
@@ -236,7 +236,7 @@ static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
         if (!ti_log_was_read(self, msg->code)) {
             return SL_ERR_DEVICE;
         }
-        registrar_heard(self, &hello);
+        hello_answered(self, &hello);
     } else if (msg->type == SL_MSG_HELLO_REPLY && msg->code == SL_OK) {
         self->start.registrar = msg->body.hello_reply.boot_generation;
     }
@@ -289,7 +289,7 @@ static sl_err tierer_handle(void *state, const struct sl_msg *msg)
         self->env->ops->wake_at(self->env, self->env->now_ns);
     }
     if (self->degraded) {
-        ti_health_look(self);
+        ti_health_check_stall(self);
     }
     sl_metric_set(self->env->metrics, self->metrics.queue, ti_jobs_waiting(self));
     sl_metric_set(self->env->metrics, self->metrics.read_queue, self->reads_wanted_bytes);
@@ -304,8 +304,8 @@ static sl_err tierer_tick(void *state, uint64_t now_ns)
     struct tierer *self = state;
     struct sl_call call;
     if (self->start.reading) {
-        ti_health_tell(self);
-        self->env->ops->wake_at(self->env, now_ns + TI_START_TELL_NS);
+        ti_health_publish(self);
+        self->env->ops->wake_at(self->env, now_ns + TI_START_REPORT_NS);
         return SL_OK;
     }
     while (sl_calls_expired(self->calls, now_ns, &call)) {
@@ -315,7 +315,7 @@ static sl_err tierer_tick(void *state, uint64_t now_ns)
     ti_log_pump(self);
     ti_io_pump(self);
     tierer_slice(self);
-    ti_health_look(self);
+    ti_health_check_stall(self);
     tierer_idle(self);
     maybe_finish(self);
     return SL_OK;

@@ -8,7 +8,7 @@
 static void fence_answer(struct transporter *self, struct tr_fence *fence)
 {
     struct sl_msg reply = {.code = SL_OK};
-    sl_return_reply(self->env, &fence->back, &reply);
+    sl_reply_route_send(self->env, &fence->back, &reply);
     *fence = (struct tr_fence){0};
 }
 
@@ -27,7 +27,7 @@ void tr_fences_over(struct transporter *self, uint64_t fences)
 static bool fence_waits(const struct transporter *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < TR_FENCES_MAX; i++) {
-        if (self->fences[i].used && sl_return_is_of(&self->fences[i].back, msg)) {
+        if (self->fences[i].used && sl_reply_route_matches(&self->fences[i].back, msg)) {
             return true;
         }
     }
@@ -47,7 +47,7 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
         tr_fenced_note(&self->fenced, msg);
     }
     uint64_t bit = at < TR_FENCES_MAX ? UINT64_C(1) << at : 0;
-    uint32_t waiting = tr_trips_fence(self, msg, bit) + tr_pulls_fence(self, msg, bit) +
+    uint32_t waiting = tr_fetch_batches_fence(self, msg, bit) + tr_pulls_fence(self, msg, bit) +
                        tr_handover_fence(self, msg, bit);
     sl_metric_add(self->env->metrics, self->metric.fences, 1);
     if (waiting == 0) {
@@ -59,5 +59,5 @@ void tr_fence(struct transporter *self, const struct sl_msg *msg)
         return; /* table full: the sender repeats it, and would take a refusal for a hang */
     }
     self->fences[at] = (struct tr_fence){.used = true, .waiting = waiting};
-    sl_return_keep(msg, &self->fences[at].back);
+    sl_reply_route_keep(msg, &self->fences[at].back);
 }

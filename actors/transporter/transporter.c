@@ -22,7 +22,7 @@
 static void fabric_done(void *context, const struct sl_fabric_done *done)
 {
     if (!tr_take_read(context, done)) {
-        tr_trip_read(context, done);
+        tr_fetch_batch_read(context, done);
     }
 }
 
@@ -73,9 +73,9 @@ static void fabric_options(struct transporter *self, const char *kind,
     options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);
     options->peers_max = TR_PEERS_MAX;
     options->connections_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_connections_max);
-    options->strangers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_strangers);
-    options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_movers));
-    options->stall_ns = sl_config_u64(config, SL_SET_fabric_stall);
+    options->strangers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_unauthenticated_max);
+    options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_io_threads));
+    options->stall_ns = sl_config_u64(config, SL_SET_fabric_progress_timeout);
     options->clear = !sl_config_bool(config, SL_SET_fabric_encryption);
     options->region_bytes_max = self->limit.bytes;
     /* One key for each part of a hand-over, in addition to those for the arena. */
@@ -83,9 +83,9 @@ static void fabric_options(struct transporter *self, const char *kind,
     options->grants_max = SL_MIN(options->grants_max + parts, SL_FABRIC_SLOTS_MAX);
     options->keys_max = SL_MIN(options->keys_max + parts, SL_FABRIC_SLOTS_MAX);
     bool pools = sl_config_bool(config, SL_SET_fabric_pools);
-    uint32_t trips = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
+    uint32_t fetch_batches = (uint32_t)sl_config_u64(config, SL_SET_fetch_batches_max);
     options->memories_max = 1 + (pools ? TR_SPANS_MAX : 0);
-    options->places_max = pools ? trips * TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX : 0;
+    options->places_max = pools ? fetch_batches * TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX : 0;
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,
@@ -137,7 +137,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(transporter, metric.keys_missing, "keys_missing"),
     SL_METRIC_ROW(transporter, metric.values_read, "values_read"),
     SL_METRIC_ROW(transporter, metric.bytes_read, "bytes_read"),
-    SL_METRIC_ROW(transporter, metric.trips, "trips"),
+    SL_METRIC_ROW(transporter, metric.fetch_batches, "trips"),
     SL_METRIC_ROW(transporter, metric.peers_alive, "peers_alive"),
     SL_METRIC_ROW(transporter, metric.peer_failures, "peer_failures"),
     SL_METRIC_ROW(transporter, metric.peer_timeouts, "peer_timeouts"),
@@ -166,8 +166,8 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
         .queue_messages = (uint32_t)sl_config_u64(env->config, SL_SET_queue_messages),
         .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
         .strangers_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_connections_max),
-        .of_address_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_strangers),
-        .stranger = tr_stranger,
+        .of_address_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_unauthenticated_max),
+        .stranger = tr_unknown_node,
         .context = self,
     };
     const struct sl_network *network = env->network;
@@ -219,12 +219,12 @@ sl_err tr_cluster_init(struct transporter *self, struct sl_error *why)
         uint32_t engines = (uint32_t)sl_config_u64(env->config, SL_SET_engines_max) + 1;
         uint32_t takes = (uint32_t)sl_config_u64(env->config, SL_SET_tickets_max);
         err = sl_calls_create(env,
-                              TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->trip_max * 8 + engines +
+                              TR_PIN_SETS_MAX + TR_SEEKS_MAX + self->fetch_batch_max * 8 + engines +
                                   takes + TR_HANDOVER_READS_MAX,
                               &self->calls, why);
     }
     err = err == SL_OK ? tr_pools_init(self, why) : err;
-    err = err == SL_OK ? tr_straight_init(self, why) : err;
+    err = err == SL_OK ? tr_pulls_init(self, why) : err;
     err = err == SL_OK ? tr_peers_init(self, why) : err;
     err = err == SL_OK ? tr_keys_init(self, why) : err;
     err = err == SL_OK ? tr_handover_init(self, why) : err;
@@ -242,7 +242,7 @@ void tr_cluster_fini(struct transporter *self)
     tr_seek_fini(self);
     tr_holder_fini(self);
     tr_fetch_fini(self);
-    tr_straight_fini(self);
+    tr_pulls_fini(self);
     tr_keys_fini(self);
     tr_peers_fini(self);
     sl_codec_destroy(&self->codec_in);
@@ -263,7 +263,7 @@ static sl_err transporter_init(void *state, struct sl_env *env, struct sl_error 
         .engine_ends = engine_ends,
     };
     const struct sl_directory_events events = {
-        .context = self, .found = tr_found, .members = tr_members_changed};
+        .context = self, .found = tr_holders_found, .members = tr_members_changed};
     sl_err err = tr_regions_init(self, why);
     err = err == SL_OK ? fabric_open(self, why) : err;
     err = err == SL_OK ? tr_service_open(self, &events, why) : err;
@@ -288,7 +288,7 @@ static void frame_refused(struct transporter *self, const char *peer, const stru
 static void answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
     if (!tr_question_answered(self, peer, msg) && msg->type == SL_MSG_PEER_PIN_REPLY) {
-        tr_trip_pinned_late(self, peer, msg);
+        tr_fetch_batch_pinned_late(self, peer, msg);
     }
 }
 
@@ -306,9 +306,9 @@ static const struct frame {
     {SL_MSG_PEER_UNPIN_REPLY, NULL},
     {SL_MSG_SEEK, tr_seek_asked},
     {SL_MSG_SEEK_REPLY, answered},
-    {SL_MSG_HANDOVER_WORD, tr_word_frame},
+    {SL_MSG_HANDOVER_WORD, tr_handover_word_frame},
     {SL_MSG_HANDOVER_WORD_REPLY, NULL},
-    {SL_MSG_PEER_LEND, tr_take_named},
+    {SL_MSG_PEER_LEND, tr_take_announced},
     {SL_MSG_PEER_LEND_REPLY, tr_lend_answered},
 };
 
@@ -395,10 +395,10 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
 {
     static void (*const ended[TR_CALLS])(struct transporter * self, uint32_t index,
                                          const struct sl_msg *reply) = {
-        [TR_CALL_TRIP] = tr_trip_answered,     [TR_CALL_PROMOTE] = tr_holder_promoted,
-        [TR_CALL_REMOVAL] = tr_seek_removed,   [TR_CALL_ENGINES] = tr_pools_listed,
-        [TR_CALL_ENGINE] = tr_pools_described, [TR_CALL_EXPORT] = tr_pools_exported,
-        [TR_CALL_TAKE] = tr_take_opened,       [TR_CALL_READ] = tr_read_answered};
+        [TR_CALL_TRIP] = tr_fetch_batch_answered, [TR_CALL_PROMOTE] = tr_holder_promoted,
+        [TR_CALL_REMOVAL] = tr_seek_removed,      [TR_CALL_ENGINES] = tr_pools_listed,
+        [TR_CALL_ENGINE] = tr_pools_described,    [TR_CALL_EXPORT] = tr_pools_exported,
+        [TR_CALL_TAKE] = tr_take_opened,          [TR_CALL_READ] = tr_read_answered};
     uint64_t kind = call->cookie >> 32;
     if (ended[kind] != NULL) { /* else the answer is ignored */
         ended[kind](self, (uint32_t)call->cookie, reply);
@@ -435,7 +435,7 @@ static const struct {
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_NODES, false, tr_nodes},
-    {SL_MSG_HANDOVER_WORD, false, tr_word},
+    {SL_MSG_HANDOVER_WORD, false, tr_handover_word},
     {SL_MSG_LEND, false, tr_lend},
     {SL_MSG_ENGINE_OVER, false, tr_pools_over},
     {SL_MSG_ENGINE_ADDED, false, tr_pools_added},

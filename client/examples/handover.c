@@ -57,7 +57,7 @@ static sl_err hand_over(struct sl_client *client, struct sl_engine *prefill,
     struct sl_op *receive = NULL, *send = NULL;
     struct sl_op_result result = {0};
     struct sl_ticket ticket;
-    struct sl_receipt receipt;
+    struct sl_transfer_params receipt;
     sl_err code = SL_OK;
     for (uint32_t i = 0; i < TOKENS; i++) {
         tokens[i] = number * 1000 + i;
@@ -66,7 +66,7 @@ static sl_err hand_over(struct sl_client *client, struct sl_engine *prefill,
         (void)getrandom(&options.id, sizeof options.id, 0);
     }
     /* Decode announces the request early, and waits. */
-    sl_err err = sl_handover_receive_start(decode, &request, &options, &receive, why);
+    sl_err err = sl_kv_receive_start(decode, &request, &options, &receive, why);
     while (err == SL_OK && mode == SL_HANDOVER_DIRECT) {
         sl_err has = sl_op_ticket(receive, &ticket, TIMEOUT_NS, NULL);
         options.ticket = has == SL_OK ? &ticket : NULL; /* without a ticket it uses storage */
@@ -77,12 +77,12 @@ static sl_err hand_over(struct sl_client *client, struct sl_engine *prefill,
     }
     /* Prefill computes and sends. Then it may send its first token to decode, with the receipt. */
     memset(sl_engine_memory(prefill, 0, 0), (int)number + 1, BLOCKS * BLOCK_BYTES);
-    err = err == SL_OK ? sl_handover_send_start(prefill, &request, &options, &send, why) : err;
+    err = err == SL_OK ? sl_kv_send_start(prefill, &request, &options, &send, why) : err;
     err = err == SL_OK ? sl_op_wait(send, TIMEOUT_NS, &result) : err;
-    err = err == SL_OK ? sl_op_receipt(send, &receipt, why) : err;
+    err = err == SL_OK ? sl_op_transfer_params(send, &receipt, why) : err;
     err = err == SL_OK ? sl_op_wait_fenced(send, TIMEOUT_NS, why) : err; /* its blocks are free */
     /* The first token has arrived. NOT_FOUND in code: a direct hand-over has already ended. */
-    err = err == SL_OK ? sl_handover_arrived(client, &receipt, 1, &code, TIMEOUT_NS, why) : err;
+    err = err == SL_OK ? sl_kv_arrived(client, &receipt, 1, &code, TIMEOUT_NS, why) : err;
     err = err == SL_OK ? sl_op_wait(receive, TIMEOUT_NS, &result) : err;
     if (err == SL_OK && result.code != SL_OK) { /* SL_ERR_HANDOVER: an engine answers 502 */
         *why = result.why;

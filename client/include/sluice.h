@@ -60,7 +60,7 @@ void sl_client_tenant(struct sl_client *client, const char *tenant);
 #define SL_TROUBLE_BYTES 240u
 /* Returns whether the node is degraded, and gives the reason as text, such as "no disk tier". Takes
  * a few system calls and sends no message. */
-bool sl_client_trouble(const struct sl_client *client, char out[SL_TROUBLE_BYTES]);
+bool sl_client_health(const struct sl_client *client, char out[SL_TROUBLE_BYTES]);
 
 /* ---- objects ---- */
 struct sl_object_key {
@@ -68,7 +68,7 @@ struct sl_object_key {
     uint32_t length;
 };
 /* Returns whether these bytes can be a key: 1 to 1,024 bytes of UTF-8, none of them 0. */
-bool sl_key_fine(struct sl_object_key key);
+bool sl_key_valid(struct sl_object_key key);
 #define SL_SHA256_BYTES 32u
 /* Computes the SHA-256 of bytes, to derive a key from them. Errors: SL_ERR_NO_MEMORY. */
 sl_err sl_sha256(const void *at, uint64_t length_bytes, unsigned char digest[SL_SHA256_BYTES],
@@ -121,7 +121,7 @@ void sl_view_release(struct sl_client *client, struct sl_view *view);
  * another process of this user truncated the node's shared memory: some bytes may have read as
  * zeros. Call it after the last access if damaged bytes must not be used; copying calls check
  * it. */
-bool sl_view_intact(struct sl_client *client, const struct sl_view *view);
+bool sl_view_valid(struct sl_client *client, const struct sl_view *view);
 
 /* A batch has at most 65,536 keys. codes[i] is the result of item i. A batch that was carried out
  * returns SL_OK, whatever the codes are. */
@@ -168,7 +168,7 @@ sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *
  * not evicted, and removals that respect leases are refused. Puts take no leases. */
 
 /* Options of a put. All zero: as sl_put. */
-struct sl_terms {
+struct sl_put_options {
     bool hard_pin;        /* never evicted; only a removal deletes it */
     uint64_t soft_pin_ns; /* time from the commit in which it is evicted only as a last resort */
     /* Replaces a value in one step: the old one is visible until then. Hard pin and bundle stay
@@ -180,23 +180,23 @@ struct sl_terms {
     /* Does not wait for space (SL_ERR_NO_SPACE) or for another writer (SL_ERR_BUSY). It does wait
      * for space that is about to be free (memory that is being added, values that are being written
      * to disk). Replacements wait for writers. */
-    bool at_once;
+    bool no_wait;
     /* Charges the value to the first of these contributions (below) that has room; NULL: to any. */
     const char *const *contributions;
     uint32_t contribution_count; /* at most 16 */
 };
 /* A run of a value's bytes in the caller's memory. */
-struct sl_piece {
+struct sl_iov {
     /* Host memory, or CUDA device memory of this process ("order with the engine's streams"). */
     void *at;
     uint64_t length_bytes;
     uint64_t offset_bytes; /* from the start of the value */
 };
-struct sl_pieces {
+struct sl_iov_list {
     struct sl_object_key key;
     /* For puts: values of one bundle are leased and evicted together. 0 to 255 bytes. */
     struct sl_object_key bundle;
-    const struct sl_piece *at;
+    const struct sl_iov *at;
     uint32_t count;
 };
 /* Stores values whose bytes are in several pieces, as sl_put_batch does. The pieces of a value
@@ -204,9 +204,9 @@ struct sl_pieces {
  * with `replace` its last item counts.
  * terms: for all items; NULL: as sl_put. Errors: as sl_put_batch, SL_ERR_INVALID (pieces; the
  * message describes the first such item), SL_ERR_UNSUPPORTED (the node cannot replace). */
-sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why);
+sl_err sl_putv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
+               const struct sl_put_options *terms, sl_err *codes, uint64_t timeout_ns,
+               struct sl_error *why);
 /* Copies ranges of values into pieces. Bytes of a piece beyond the value's end are not changed.
  * Pieces may overlap in the value, but not in memory. An item without pieces gives only the size,
  * unless `whole` is set.
@@ -214,9 +214,9 @@ sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, ui
  * lengths: NULL, or receives the size of each value, also with SL_ERR_LIMIT. Errors: as
  * sl_get_batch, SL_ERR_LIMIT (a piece begins at or after the value's end, or the pieces do not
  * cover it as `whole` requires), SL_ERR_INVALID (pieces). */
-sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why);
+sl_err sl_getv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
+               bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+               struct sl_error *why);
 
 /* ---- order with the engine's streams ----
  *
@@ -233,7 +233,7 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
  * - When a get has returned, or a load or layer has completed, the bytes are visible to work that
  * is submitted afterwards, on every stream of every process that maps the memory.
  *
- * With an event the engine need not wait (sl_put_pieces_after, sl_get_pieces_after, events of
+ * With an event the engine need not wait (sl_putv_after_event, sl_getv_after_event, events of
  * sl_op_request): Sluice accesses no device memory before the event has completed. Record the event
  * after that work and before the call. Neither destroy it nor record it again until the call has
  * returned or the op has ended. */
@@ -241,43 +241,43 @@ sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, ui
 /* Stores values whose bytes are in several pieces, after an event of the engine. Host memory is
  * copied without waiting for the event.
  * event: a CUevent (cudaEvent_t) of this process, of any device; NULL: none. Errors: as
- * sl_put_pieces, SL_ERR_TIMEOUT (the event did not complete in time, and no device memory was
+ * sl_putv, SL_ERR_TIMEOUT (the event did not complete in time, and no device memory was
  * accessed), SL_ERR_DEVICE (the driver does not know the event). */
-sl_err sl_put_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                           const struct sl_terms *terms, void *event, sl_err *codes,
-                           uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_putv_after_event(struct sl_client *client, const struct sl_iov_list *items,
+                           uint32_t count, const struct sl_put_options *terms, void *event,
+                           sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 /* Copies ranges of values into pieces, after an event of the engine.
- * event: as in sl_put_pieces_after. Errors: as sl_get_pieces, SL_ERR_TIMEOUT, SL_ERR_DEVICE. */
-sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                           bool whole, void *event, uint64_t *lengths, sl_err *codes,
-                           uint64_t timeout_ns, struct sl_error *why);
+ * event: as in sl_putv_after_event. Errors: as sl_getv, SL_ERR_TIMEOUT, SL_ERR_DEVICE. */
+sl_err sl_getv_after_event(struct sl_client *client, const struct sl_iov_list *items,
+                           uint32_t count, bool whole, void *event, uint64_t *lengths,
+                           sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 
 /* A value that is written in steps and becomes visible at its commit. End it before its client. */
-struct sl_draft;
+struct sl_put_session;
 /* Reserves space for values of these lengths. drafts[i] is NULL if codes[i] is not SL_OK, also when
  * the call fails.
  * bundles: NULL, or one for each value
  * ttl_ns: time until the commit, after which the space is freed; 0: the setting put_release. After
- * put_preempt another writer may take the key. Errors: as sl_put_pieces, SL_ERR_EXISTS (the key
+ * put_preempt another writer may take the key. Errors: as sl_putv, SL_ERR_EXISTS (the key
  * exists, and terms do not replace), SL_ERR_BUSY (another writer has it; no wait). */
-sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys,
-                      const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
-                      uint32_t count, const struct sl_terms *terms, uint64_t ttl_ns,
-                      struct sl_draft **drafts, sl_err *codes, uint64_t timeout_ns,
-                      struct sl_error *why);
+sl_err sl_put_start(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
+                    uint32_t count, const struct sl_put_options *terms, uint64_t ttl_ns,
+                    struct sl_put_session **drafts, sl_err *codes, uint64_t timeout_ns,
+                    struct sl_error *why);
 /* Writes pieces of a draft. Several threads may do so; in overlaps, the last write counts. Errors:
  * SL_ERR_INVALID (pieces, or beyond the draft's length), SL_ERR_STALE (its ttl_ns has passed, or
  * the node was restarted), SL_ERR_LIMIT (all of client_pins_max are in use), SL_ERR_NO_MEMORY. */
-sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
-                      struct sl_error *why);
+sl_err sl_put_write(struct sl_put_session *draft, const struct sl_iov *pieces, uint32_t count,
+                    struct sl_error *why);
 /* Makes drafts visible as soon as no thread writes to them. Frees them and sets the pointers to
  * NULL, also on failure. Bytes that were never written are 0.
- * codes: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE, SL_ERR_LIMIT (as in sl_draft_write), SL_ERR_INVALID
+ * codes: SL_OK, SL_ERR_STALE, SL_ERR_NO_SPACE, SL_ERR_LIMIT (as in sl_put_write), SL_ERR_INVALID
  * (NULL, or the same draft twice), or the reason why there is no answer */
-sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
-                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_put_end(struct sl_client *client, struct sl_put_session **drafts, uint32_t count,
+                  sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 /* Discards a draft, frees its space and sets the pointer to NULL. */
-void sl_draft_drop(struct sl_draft **draft);
+void sl_put_abort(struct sl_put_session **draft);
 
 /* Memory of this process. Pieces may be anywhere. Registering memory that contains pieces saves one
  * query to the CUDA driver per piece. It neither pins nor touches the memory, whatever its size.
@@ -332,7 +332,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
  * (it is withdrawn, or its process dies), its values leave memory and stay on disk. After a node
  * restart, the client's next call registers its contributions again. Closing the client withdraws
  * those that are not lasting. */
-struct sl_contribution_info {
+struct sl_segment_info {
     char name[256];
     uint32_t number; /* bit in sl_stat.contributions */
     uint64_t length_bytes, used_bytes, value_count;
@@ -346,19 +346,19 @@ struct sl_contribution_info {
  * lasting: the contribution stays when the process ends. Errors: SL_ERR_EXISTS (a living process
  * has the name, or a lasting one has another length), SL_ERR_NO_SPACE (beyond `memory`),
  * SL_ERR_LIMIT (64 exist), SL_ERR_UNSUPPORTED (the node has no contributions). */
-sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length_bytes,
-                     bool lasting, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_segment_mount(struct sl_client *client, const char *name, uint64_t length_bytes,
+                        bool lasting, uint64_t timeout_ns, struct sl_error *why);
 /* Ends a contribution, and waits until none of its values is visible. Errors: SL_ERR_PERMISSION (no
  * such name, or of another process), SL_ERR_NOT_FOUND, SL_ERR_UNSUPPORTED. */
-sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_ns,
-                   struct sl_error *why);
+sl_err sl_segment_unmount(struct sl_client *client, const char *name, uint64_t timeout_ns,
+                          struct sl_error *why);
 /* Lists the contributions of the node.
  * infos: room for SL_CONTRIBUTIONS_MAX
  * count: receives their number. Errors: SL_ERR_UNSUPPORTED. */
-sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *infos,
-                        uint32_t *count, uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_segments(struct sl_client *client, struct sl_segment_info *infos, uint32_t *count,
+                   uint64_t timeout_ns, struct sl_error *why);
 /* The reason why a key (of an object, a part or a block) is a miss. */
-struct sl_story {
+struct sl_miss_reason {
     sl_err code;     /* SL_OK: it exists; SL_ERR_BUSY: it is being written; SL_ERR_NOT_FOUND */
     uint64_t ago_ns; /* since the value left the node; 0: not known */
     char text[256];
@@ -368,56 +368,56 @@ struct sl_story {
  * left.
  * count: 1 to SL_EXPLAIN_KEYS_MAX. */
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                  struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why);
+                  struct sl_miss_reason *stories, uint64_t timeout_ns, struct sl_error *why);
 
 /* The outcome of a block of an op. */
-enum sl_fate {
-    SL_FATE_OPEN = 0, /* the op is running */
-    SL_FATE_MEMORY,   /* loaded: where the block was when the op first looked */
-    SL_FATE_DISK,
-    SL_FATE_REMOTE,  /* on another node */
-    SL_FATE_MISSING, /* not found: the load ends here */
-    SL_FATE_BEHIND,  /* after a missing one: not requested */
-    SL_FATE_LEFT,    /* available, but faster to compute than to read */
-    SL_FATE_FAILED,  /* not loaded because the op failed */
-    SL_FATE_STORED,
-    SL_FATE_EXISTED, /* not stored because it existed */
-    SL_FATE_REFUSED, /* not stored */
+enum sl_block_outcome {
+    SL_OUTCOME_OPEN = 0, /* the op is running */
+    SL_OUTCOME_MEMORY,   /* loaded: where the block was when the op first looked */
+    SL_OUTCOME_DISK,
+    SL_OUTCOME_REMOTE,  /* on another node */
+    SL_OUTCOME_MISSING, /* not found: the load ends here */
+    SL_OUTCOME_BEHIND,  /* after a missing one: not requested */
+    SL_OUTCOME_LEFT,    /* available, but faster to compute than to read */
+    SL_OUTCOME_FAILED,  /* not loaded because the op failed */
+    SL_OUTCOME_STORED,
+    SL_OUTCOME_EXISTED, /* not stored because it existed */
+    SL_OUTCOME_REFUSED, /* not stored */
 };
-struct sl_told_run {
+struct sl_block_run {
     uint32_t count; /* number of consecutive blocks */
-    enum sl_fate fate;
+    enum sl_block_outcome fate;
     uint64_t at_ns; /* loaded: time from the op's start until they were on the device */
 };
-#define SL_ORIGIN_BYTES 128u /* name of a request, including the NUL */
-struct sl_told {
+#define SL_TRACE_CONTEXT_BYTES 128u /* name of a request, including the NUL */
+struct sl_op_trace {
     uint64_t op_id, trace_id, engine_id;
     bool store, running; /* store: false for a load */
     sl_err code;
     char reason[256]; /* why it failed, or what it waits for */
-    char requester[64], request[SL_ORIGIN_BYTES], traceparent[64], model[33];
+    char requester[64], request[SL_TRACE_CONTEXT_BYTES], traceparent[64], model[33];
     uint64_t ago_ns, took_ns;   /* since its start; its duration (so far, if it is running) */
     uint32_t first_block;       /* number of the first run's first block in its prompt */
-    struct sl_told_run *runs;   /* run_count entries; owned */
+    struct sl_block_run *runs;  /* run_count entries; owned */
     struct sl_object_key *keys; /* keys MODEL/BLOCK of the first missing blocks; owned */
     uint32_t run_count, key_count;
     uint32_t keys_first; /* block number of keys[0] */
 };
 /* Gives the outcome of an op, block by block. The coordinator keeps running ops and the last 1,024
  * that ended since it started.
- * id: the op's trace id in hex digits, or the engine's name of the request (sl_origin_set)
+ * id: the op's trace id in hex digits, or the engine's name of the request (sl_trace_context_set)
  * skip: number of the request's ops to skip, the newest first
- * told: free it with sl_told_free, also after an error. Errors: SL_ERR_NOT_FOUND,
+ * told: free it with sl_op_trace_free, also after an error. Errors: SL_ERR_NOT_FOUND,
  * SL_ERR_UNSUPPORTED (an older node). */
-sl_err sl_op_tell(struct sl_client *client, const char *id, uint32_t skip, struct sl_told *told,
-                  uint64_t timeout_ns, struct sl_error *why);
-/* Frees memory that sl_op_tell allocated. */
-void sl_told_free(struct sl_told *told);
+sl_err sl_op_trace_get(struct sl_client *client, const char *id, uint32_t skip,
+                       struct sl_op_trace *told, uint64_t timeout_ns, struct sl_error *why);
+/* Frees memory that sl_op_trace_get allocated. */
+void sl_op_trace_free(struct sl_op_trace *told);
 
 /* ---- objects of other nodes ---- */
 
 /* A value that another node has. */
-struct sl_elsewhere {
+struct sl_remote_info {
     uint64_t length_bytes;
     bool in_memory, on_disk;
     char node[32];
@@ -427,16 +427,17 @@ bool sl_client_has_peers(const struct sl_client *client);
 /* Asks all reachable peers for keys, for at most peer_timeout. A peer that has leases leases the
  * values that it finds. This node itself is not searched. At most 65,536 keys.
  * codes: SL_OK (another node has it), SL_ERR_NOT_FOUND (no peer that answered has it). */
-sl_err sl_seek_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                     struct sl_elsewhere *out, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why);
+sl_err sl_remote_lookup_batch(struct sl_client *client, const struct sl_object_key *keys,
+                              uint32_t count, struct sl_remote_info *out, sl_err *codes,
+                              uint64_t timeout_ns, struct sl_error *why);
 /* Removes values from all other nodes that are reachable and allow it (setting peer_removes). This
  * node keeps its own values.
  * codes: SL_OK (removed from at least one), SL_ERR_NOT_FOUND, SL_ERR_LEASED, SL_ERR_BUSY,
- * SL_ERR_TIMEOUT (a peer did not answer, and may still have it). Errors: as sl_seek_batch. */
-sl_err sl_remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
-                           uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
-                           struct sl_error *why);
+ * SL_ERR_TIMEOUT (a peer did not answer, and may still have it). Errors: as sl_remote_lookup_batch.
+ */
+sl_err sl_remote_remove_batch(struct sl_client *client, const struct sl_object_key *keys,
+                              uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                              struct sl_error *why);
 
 /* Another node, as this node's transporter sees it. */
 struct sl_node_info {
@@ -783,12 +784,12 @@ sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
 /* The speed at which the engine computes blocks. A load then skips blocks on a disk or another node
  * that take longer to read than to compute: it ends with SL_OK and a shorter prefix. All zero: it
  * waits for all blocks. A load of a hand-over always waits for all. */
-#define SL_PREFILL_LIMIT (UINT64_C(1) << 40)
-struct sl_prefill {
-    uint64_t tokens_per_s; /* at the start of a prompt; 0: not known; at most SL_PREFILL_LIMIT */
+#define SL_COMPUTE_RATE_MAX (UINT64_C(1) << 40)
+struct sl_compute_rate {
+    uint64_t tokens_per_s; /* at the start of a prompt; 0: not known; at most SL_COMPUTE_RATE_MAX */
     /* The position of the token that takes twice as long as the first, as attention makes later
      * ones more expensive. If a token takes a + b * position operations, it is a / b. 0: none. */
-    uint64_t doubles_at_token;
+    uint64_t attention_doubles_at;
 };
 /* An event of the engine that the op waits for ("order with the engine's streams", above). */
 struct sl_op_event {
@@ -828,19 +829,20 @@ struct sl_op_request {
      * none, or not known. Chains of blocks are evicted from their end. */
     const unsigned char *before_hash;
     struct sl_hints hints;
-    void *context;             /* returned by sl_op_context */
-    struct sl_prefill prefill; /* for a load */
+    void *context;                  /* returned by sl_op_context */
+    struct sl_compute_rate prefill; /* for a load */
 };
 /* The request that ops belong to, used to explain waits. */
-struct sl_origin {
-    const char *request; /* the engine's name of it; NULL or "": none. Less than SL_ORIGIN_BYTES */
+struct sl_trace_context {
+    const char
+        *request; /* the engine's name of it; NULL or "": none. Less than SL_TRACE_CONTEXT_BYTES */
     const char *traceparent; /* W3C trace context, as in the header; NULL or "": none */
 };
 /* Sets the origin of the stores, loads and hand-overs that this thread starts from now on.
  * `sluicectl explain --request` finds ops by the request's name. The flight recorder keeps the
  * trace context, and `python -m sluice.otel` exports the ops as its spans.
  * origin: copied; NULL: none. Errors: SL_ERR_INVALID (the message names the field). */
-sl_err sl_origin_set(const struct sl_origin *origin, struct sl_error *why);
+sl_err sl_trace_context_set(const struct sl_trace_context *origin, struct sl_error *why);
 struct sl_op_result {
     sl_err code;
     uint64_t op_id, trace_id;
@@ -907,7 +909,7 @@ uint32_t sl_client_ended(struct sl_client *client, struct sl_op **ops, uint32_t 
  * in shared memory: it costs no message, and ends only by its time, whatever process dies. A held
  * block is not evicted; with a disk it may leave memory when nothing else can. A full disk may
  * still evict it, and a removal deletes it. Blocks that are only on disk stay there. */
-struct sl_look {
+struct sl_prefix_query {
     const unsigned char *hashes; /* as in sl_op_request: hash_bytes (1 to 64) per block */
     uint32_t hash_bytes;
     uint32_t count; /* number of blocks, at most 65,536 */
@@ -916,24 +918,25 @@ struct sl_look {
     uint32_t window;
     uint64_t hold_ns; /* holds the blocks that the prefix needs, for block_lease at most; 0: no */
 };
-struct sl_looked {
+struct sl_prefix_result {
     uint32_t prefix_count;  /* length in blocks of the longest prefix that exists */
     uint64_t held_until_ns; /* CLOCK_MONOTONIC; 0: nothing is held */
 };
 /* Looks up the longest prefix of a list of blocks.
  * there: NULL, or (count + 7) / 8 bytes: bit i & 7 of byte i >> 3 is set when block i exists (with
  * holds: and is not being evicted). Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE (it was stopped). */
-sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, struct sl_looked *out,
-                      unsigned char *there, struct sl_error *why);
+sl_err sl_prefix_match(struct sl_engine *engine, const struct sl_prefix_query *look,
+                       struct sl_prefix_result *out, unsigned char *there, struct sl_error *why);
 /* Result of a look-up of pools with the same `window`, which are one registration. */
-struct sl_look_class {
-    const unsigned char *there; /* of sl_engine_look */
+struct sl_prefix_class {
+    const unsigned char *there; /* of sl_prefix_match */
     uint32_t window;
 };
 /* Returns the number of blocks of the longest prefix that exists in all classes. To hold it, look
  * up the blocks it needs again, with hold_ns. Pure.
  * count: the most blocks that the prefix may have */
-uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_count, uint32_t count);
+uint32_t sl_prefix_match_hybrid(const struct sl_prefix_class *classes, uint32_t class_count,
+                                uint32_t count);
 
 /* ---- by layers ----
  *
@@ -1005,17 +1008,17 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
  * Sluice holds them in memory. Prefill's receipt travels with the first token. Decode loads the
  * blocks.
  *
- *   decode    sl_handover_receive_start(id, its blocks)  early: it waits
- *   prefill   sl_handover_send_start(id, its blocks); sl_op_poll in its token loop; sl_op_receipt;
- *             then send the first token, with the receipt
- *   decode    sl_handover_arrived(receipts of a batch of first tokens); sl_op_poll
- *             SL_OK: all blocks are loaded. SL_ERR_HANDOVER: answer 502; after sl_op_wait_fenced
- *             the blocks are free. At its end only decode stores what it added (sl_store_start).
+ *   decode    sl_kv_receive_start(id, its blocks)  early: it waits
+ *   prefill   sl_kv_send_start(id, its blocks); sl_op_poll in its token loop;
+ * sl_op_transfer_params; then send the first token, with the receipt decode sl_kv_arrived(receipts
+ * of a batch of first tokens); sl_op_poll SL_OK: all blocks are loaded. SL_ERR_HANDOVER: answer
+ * 502; after sl_op_wait_fenced the blocks are free. At its end only decode stores what it added
+ * (sl_store_start).
  *
  * Where engines send nothing along with the first token, decode names prefill's node (`from`), a
  * peer of its own node. That node reports when the blocks are stored; decode may begin before
  * prefill. Prefill's node frees the blocks when decode has loaded them or failed, and after hold_ns
- * at the latest; sl_handover_end does so explicitly.
+ * at the latest; sl_kv_end does so explicitly.
  *
  * Direct: decode's node issues a ticket (sl_op_ticket), which travels with the announcement, or by
  * itself to the node in `from`. Under it prefill's node lends its blocks, and decode's node reads
@@ -1035,7 +1038,7 @@ enum sl_handover_mode {
 sl_err sl_handover_mode_get(enum sl_handover_mode *out, struct sl_error *why);
 
 /* Plain data that prefill passes to decode unchanged; both hosts have the same byte order. */
-struct sl_receipt {
+struct sl_transfer_params {
     uint64_t handover_id;
     uint64_t keys_low, keys_high; /* of model and last key; both sides derive the same */
     uint32_t block_end;           /* blocks of the input, including an incomplete last one */
@@ -1051,8 +1054,9 @@ struct sl_handover_options {
     uint64_t id; /* > 0, the same on both sides, never reused: a random number */
     enum sl_handover_mode mode;
     uint64_t hold_ns; /* prefill: time that decode may take; 0: setting handover_hold */
-    const struct sl_receipt *receipt; /* decode: if it has arrived; NULL: it arrives later */
-    const struct sl_ticket *ticket;   /* prefill, direct: decode's; NULL: the one its node has */
+    const struct sl_transfer_params
+        *receipt;                   /* decode: if it has arrived; NULL: it arrives later */
+    const struct sl_ticket *ticket; /* prefill, direct: decode's; NULL: the one its node has */
     /* Decode: prefill's node_name if that is another node. That node is asked until it has
      * committed, and gets the ticket of a direct hand-over; no receipt is needed. NULL or "":
      * prefill is on this node, or a receipt arrives. */
@@ -1064,21 +1068,22 @@ struct sl_handover_options {
  * SL_ERR_CANCELLED (decode gave up), SL_ERR_UNSUPPORTED (the key format has no key for an
  * incomplete block), or an error with SL_ERR_LIMIT in its message (half of memory is held). Errors:
  * as sl_store_start, SL_ERR_INVALID (id 0), SL_ERR_CONFIG (the environment). */
-sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_request *request,
-                              const struct sl_handover_options *options, struct sl_op **op,
-                              struct sl_error *why);
+sl_err sl_kv_send_start(struct sl_engine *engine, const struct sl_op_request *request,
+                        const struct sl_handover_options *options, struct sl_op **op,
+                        struct sl_error *why);
 /* Gives the receipt of an ended prefill op. Errors: SL_ERR_BUSY (it runs), SL_ERR_INVALID (not such
  * an op), the op's code when it has failed. */
-sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *why);
+sl_err sl_op_transfer_params(struct sl_op *op, struct sl_transfer_params *out,
+                             struct sl_error *why);
 /* Starts to receive the blocks of a request from prefill. They are written into device blocks for
  * the input from first_block on; decode already has the blocks before. The op waits for prefill,
  * then loads. It ends with SL_OK (all blocks are loaded), SL_ERR_HANDOVER (a 502: nothing may be
  * decoded, and the message gives the reason; also at the deadline), SL_ERR_INCOMPLETE (only with
  * the setting handover_recompute: block_count blocks are loaded, compute the rest) or
- * SL_ERR_CANCELLED. Errors: as sl_handover_send_start. */
-sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_request *request,
-                                 const struct sl_handover_options *options, struct sl_op **op,
-                                 struct sl_error *why);
+ * SL_ERR_CANCELLED. Errors: as sl_kv_send_start. */
+sl_err sl_kv_receive_start(struct sl_engine *engine, const struct sl_op_request *request,
+                           const struct sl_handover_options *options, struct sl_op **op,
+                           struct sl_error *why);
 /* Gives the ticket of a direct decode op, which prefill needs. Errors: SL_ERR_BUSY (not yet: ask
  * again), SL_ERR_UNSUPPORTED (none: the hand-over uses storage), SL_ERR_NOT_FOUND (it ended). */
 sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns,
@@ -1087,14 +1092,13 @@ sl_err sl_op_ticket(struct sl_op *op, struct sl_ticket *out, uint64_t timeout_ns
  * count: 1 to 1,024
  * codes: SL_OK; SL_ERR_NOT_FOUND (that request has ended; counted, and no failure of the others);
  * SL_ERR_BUSY (prefill is here and has not committed); SL_ERR_INVALID (another receipt came) */
-sl_err sl_handover_arrived(struct sl_client *client, const struct sl_receipt *receipts,
-                           uint32_t count, sl_err *codes, uint64_t timeout_ns,
-                           struct sl_error *why);
+sl_err sl_kv_arrived(struct sl_client *client, const struct sl_transfer_params *receipts,
+                     uint32_t count, sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
 /* Ends hand-overs on prefill's node. The blocks that it holds for them may leave memory.
  * count: 1 to 1,024
  * codes: SL_OK, SL_ERR_NOT_FOUND (it has ended), SL_ERR_BUSY (it runs) */
-sl_err sl_handover_end(struct sl_client *client, const uint64_t *ids, uint32_t count, sl_err *codes,
-                       uint64_t timeout_ns, struct sl_error *why);
+sl_err sl_kv_end(struct sl_client *client, const uint64_t *ids, uint32_t count, sl_err *codes,
+                 uint64_t timeout_ns, struct sl_error *why);
 
 #ifdef __cplusplus
 }

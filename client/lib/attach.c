@@ -1,6 +1,6 @@
 /* client/lib/attach.c - opens and closes a client, and attaches to the node's shared memory. */
+#include "client/lib/deferred.h"
 #include "client/lib/figures.h"
-#include "client/lib/lent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +36,7 @@ void sl_attachment_hold(struct sl_attachment *at)
     (void)atomic_fetch_add_explicit(&at->holds, 1, memory_order_relaxed);
 }
 
-struct sl_attachment *sl_client_hold(const struct sl_client *client)
+struct sl_attachment *sl_attachment_acquire(const struct sl_client *client)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
@@ -44,7 +44,7 @@ struct sl_attachment *sl_client_hold(const struct sl_client *client)
     return at;
 }
 
-void sl_client_let(struct sl_client *client, struct sl_attachment *at)
+void sl_attachment_release(struct sl_client *client, struct sl_attachment *at)
 {
     /* Partner of the acquire in is_unused. */
     (void)atomic_fetch_sub_explicit(&at->holds, 1, memory_order_release);
@@ -60,7 +60,7 @@ static void attachment_close(const struct sl_client *client, struct sl_attachmen
         return;
     }
     (is_ours ? sl_pins_destroy : sl_pins_leave)(&attachment->pins);
-    sl_client_figures_close(attachment, is_ours);
+    sl_client_stats_close(attachment, is_ours);
     for (uint32_t i = 0; i < SL_CLIENT_ARENAS_MAX; i++) {
         struct sl_arena *arena = atomic_load_explicit(&attachment->arenas[i], memory_order_relaxed);
         sl_gpu_forget(arena);
@@ -114,7 +114,7 @@ static struct sl_attachment *attachment_open(struct sl_client *client, struct sl
         }
     }
     if (err == SL_OK) {
-        sl_client_figures_follow(client, at);
+        sl_client_stats_follow(client, at);
         return at;
     }
     if (err == SL_ERR_NOT_FOUND) {
@@ -172,7 +172,7 @@ static void gone_note(struct sl_client *client, bool gone, uint64_t now_ns)
     }
 }
 
-bool sl_attachment_cut_is(const struct sl_attachment *at)
+bool sl_attachment_check_truncated(const struct sl_attachment *at)
 {
     const struct sl_leases *leases = atomic_load_explicit(&at->leases, memory_order_acquire);
     bool is_cut = sl_index_view_is_cut(at->view) ||
@@ -185,7 +185,7 @@ bool sl_attachment_cut_is(const struct sl_attachment *at)
     return is_cut;
 }
 
-sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why)
+sl_err sl_client_fail_truncated(const struct sl_client *client, struct sl_error *why)
 {
     return sl_fail(why, SL_ERR_CORRUPT,
                    "shared memory of node '%s' was cut short by another process: it is being "
@@ -199,13 +199,13 @@ static bool current_is_cut(const struct sl_client *client)
     return sl_attachment_is_cut(sl_client_attachment(client));
 }
 
-sl_err sl_client_serves(struct sl_client *client, struct sl_error *why)
+sl_err sl_client_check_node(struct sl_client *client, struct sl_error *why)
 {
     (void)sl_client_reattach(client, false, NULL);
     if (__builtin_expect(sl_guard_cuts() != 0, 0) && current_is_cut(client)) {
         (void)sl_client_reattach(client, true, NULL);
         if (current_is_cut(client)) {
-            return sl_client_cut_fail(client, why);
+            return sl_client_fail_truncated(client, why);
         }
     }
     uint64_t gone_ns = atomic_load_explicit(&client->gone_ns, memory_order_relaxed);
@@ -215,10 +215,10 @@ sl_err sl_client_serves(struct sl_client *client, struct sl_error *why)
     return sl_fail(why, SL_ERR_UNREACHABLE, "node '%s' was stopped", client->instance);
 }
 
-bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
-                            struct sl_error *why)
+bool sl_client_check_node_batch(struct sl_client *client, sl_err *codes, uint32_t count,
+                                struct sl_error *why)
 {
-    sl_err err = sl_client_serves(client, why);
+    sl_err err = sl_client_check_node(client, why);
     for (uint32_t i = 0; err != SL_OK && i < count; i++) {
         codes[i] = err;
     }
@@ -243,7 +243,7 @@ static sl_err node_follow(struct sl_client *client, uint64_t now_ns, struct sl_e
     }
     if (err == SL_OK &&
         now_ns >= atomic_load_explicit(&at->figures_again_ns, memory_order_relaxed)) {
-        sl_client_figures_look(client, at, now_ns);
+        sl_client_stats_poll(client, at, now_ns);
     }
     if (err == SL_OK || err == SL_ERR_VERSION) {
         return err;
@@ -432,7 +432,7 @@ static sl_err attach_until(struct sl_client *client, uint64_t deadline_ns, struc
 static sl_err greet_until(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
     for (;;) {
-        sl_err err = sl_client_greet(client, deadline_ns, why);
+        sl_err err = sl_client_hello(client, deadline_ns, why);
         if (err == SL_OK || !attach_may_come(client, err) ||
             sl_clock_monotonic_ns() >= deadline_ns) {
             return err;
@@ -521,12 +521,12 @@ static void grants_give_back(struct sl_client *client)
 {
     struct sl_msg msg = {.type = SL_MSG_ABORT};
     client->orphan_count +=
-        sl_ahead_expire(&client->ahead, SL_NEVER_NS, &client->orphans[client->orphan_count],
-                        SL_CLIENT_ORPHANS_MAX - client->orphan_count);
+        sl_prealloc_expire(&client->ahead, SL_NEVER_NS, &client->orphans[client->orphan_count],
+                           SL_CLIENT_ORPHANS_MAX - client->orphan_count);
     if (client->orphan_count > 0) {
         msg.body.abort.items.at = client->orphans;
         msg.body.abort.items.count = client->orphan_count;
-        sl_client_tell(client, "registrar", &msg, SL_NS_PER_S);
+        sl_client_send(client, "registrar", &msg, SL_NS_PER_S);
     }
 }
 
@@ -550,7 +550,7 @@ void sl_client_close(struct sl_client **client)
     }
     if (gone->mailbox != NULL && sl_client_is_ours(gone)) {
         sl_client_contributions_end(gone);
-        sl_client_lent_settle(gone);
+        sl_client_deferred_settle(gone);
         grants_give_back(gone);
     }
     if (sl_client_is_ours(gone)) { /* otherwise its threads and lanes belong to the parent */
@@ -562,12 +562,12 @@ void sl_client_close(struct sl_client **client)
         struct sl_attachment *at = gone->attachments;
         gone->attachments = at->next;
         /* Memory that a GPU may still access stays pinned and mapped until the process ends. */
-        if (!sl_client_lent_in(gone, at)) {
+        if (!sl_client_deferred_in(gone, at)) {
             pins_end(gone, at);
             attachment_close(gone, at);
         }
     }
-    sl_client_lent_free(gone);
+    sl_client_deferred_free(gone);
     sl_client_ends_close(gone);
     if (gone->kick_fd >= 0) {
         (void)close(gone->kick_fd);

@@ -31,7 +31,7 @@ struct look_pass {
     uint64_t held_until_ns;
 };
 
-static void keys_begin(const struct sl_engine *engine, const struct sl_look *look,
+static void keys_begin(const struct sl_engine *engine, const struct sl_prefix_query *look,
                        struct look_keys *keys)
 {
     for (uint32_t i = 0; i < SL_MIN(look->count, LOOK_KEYS); i++) {
@@ -54,7 +54,7 @@ static void bit_put(unsigned char *bits, uint32_t at, bool value)
 }
 
 /* Looks up blocks [first, end); `there` may be NULL. Returns the first missing one, or end. */
-static uint32_t blocks_look(const struct sl_look *look, uint32_t first, uint32_t end,
+static uint32_t blocks_look(const struct sl_prefix_query *look, uint32_t first, uint32_t end,
                             struct look_keys *keys, struct look_pass *pass, unsigned char *there)
 {
     uint32_t missing = end;
@@ -90,7 +90,7 @@ static uint32_t blocks_look(const struct sl_look *look, uint32_t first, uint32_t
 /* ---- prefixes ---- */
 
 /* The longest prefix of at most count blocks. */
-static uint32_t prefix_of(const struct sl_look_class *class, uint32_t count)
+static uint32_t prefix_of(const struct sl_prefix_class *class, uint32_t count)
 {
     uint32_t end = count;
     for (uint32_t at = count; class->window != 0 && at > 0 && end - at < class->window; at--) {
@@ -103,7 +103,7 @@ static uint32_t prefix_of(const struct sl_look_class *class, uint32_t count)
 }
 
 /* The prefix that the classes with this window allow within count blocks. */
-static uint32_t prefix_of_window(const struct sl_look_class *classes, uint32_t class_count,
+static uint32_t prefix_of_window(const struct sl_prefix_class *classes, uint32_t class_count,
                                  uint32_t window, uint32_t count)
 {
     for (uint32_t i = 0; i < class_count; i++) {
@@ -113,7 +113,7 @@ static uint32_t prefix_of_window(const struct sl_look_class *classes, uint32_t c
 }
 
 /* The smallest window above this one; 0: none. */
-static uint32_t window_after(const struct sl_look_class *classes, uint32_t class_count,
+static uint32_t window_after(const struct sl_prefix_class *classes, uint32_t class_count,
                              uint32_t window)
 {
     uint32_t next = 0;
@@ -129,7 +129,8 @@ static uint32_t window_after(const struct sl_look_class *classes, uint32_t class
  * ones agree, and again when that shortens the prefix further, then by more than the window itself,
  * since the part it accepted before has no gap. So the smaller windows, which are evaluated again,
  * read no more bits than the prefix loses: the time is linear in count. */
-uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_count, uint32_t count)
+uint32_t sl_prefix_match_hybrid(const struct sl_prefix_class *classes, uint32_t class_count,
+                                uint32_t count)
 {
     count = prefix_of_window(classes, class_count, 0, count);
     uint32_t window = window_after(classes, class_count, 0);
@@ -143,7 +144,7 @@ uint32_t sl_look_prefix(const struct sl_look_class *classes, uint32_t class_coun
 
 /* ---- look-ups ---- */
 
-static sl_err look_check(const struct sl_look *look, struct sl_error *why)
+static sl_err look_check(const struct sl_prefix_query *look, struct sl_error *why)
 {
     if (look->count > SL_BATCH_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "look-up of %u blocks, at most %d", look->count,
@@ -161,10 +162,10 @@ static sl_err look_check(const struct sl_look *look, struct sl_error *why)
 
 /* Holds the blocks of a prefix with a window. If a block that was found has vanished by now, the
  * prefix becomes shorter. */
-static uint32_t window_hold(const struct sl_look *look, struct look_keys *keys,
+static uint32_t window_hold(const struct sl_prefix_query *look, struct look_keys *keys,
                             struct look_pass *pass, unsigned char *there)
 {
-    const struct sl_look_class class = {.there = there, .window = look->window};
+    const struct sl_prefix_class class = {.there = there, .window = look->window};
     uint32_t prefix = prefix_of(&class, look->count);
     for (uint32_t held = UINT32_MAX; pass->leases != NULL && held != prefix;) {
         uint32_t first = prefix - SL_MIN(prefix, look->window);
@@ -176,8 +177,8 @@ static uint32_t window_hold(const struct sl_look *look, struct look_keys *keys,
     return prefix;
 }
 
-static void look_up(const struct sl_look *look, struct look_keys *keys, struct look_pass *pass,
-                    struct sl_looked *out, unsigned char *there)
+static void look_up(const struct sl_prefix_query *look, struct look_keys *keys,
+                    struct look_pass *pass, struct sl_prefix_result *out, unsigned char *there)
 {
     unsigned char bits[SL_BATCH_MAX / 8];
     memset(there != NULL ? there : bits, 0, (look->count + 7u) / 8);
@@ -228,8 +229,8 @@ static bool is_linked(const struct sl_client *client)
     return sl_index_view_linked(sl_client_attachment(client)->view);
 }
 
-sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, struct sl_looked *out,
-                      unsigned char *there, struct sl_error *why)
+sl_err sl_prefix_match(struct sl_engine *engine, const struct sl_prefix_query *look,
+                       struct sl_prefix_result *out, unsigned char *there, struct sl_error *why)
 {
     struct sl_client *client = engine->client;
     struct look_keys keys;
@@ -251,7 +252,7 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
     for (uint32_t i = 0; i < 2; i++) {
         SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
         struct look_pass pass = {.at = sl_client_attachment(client), .hold_ns = look->hold_ns};
-        struct sl_looked looked = {0};
+        struct sl_prefix_result looked = {0};
         if (look->hold_ns != 0) {
             pass.leases = sl_client_holds(pass.at);
             pass.now_ns = sl_clock_monotonic_ns();
@@ -259,7 +260,7 @@ sl_err sl_engine_look(struct sl_engine *engine, const struct sl_look *look, stru
         look_up(look, &keys, &pass, &looked, there);
         if (sl_attachment_is_cut(pass.at)) {
             failed_count(engine, look->count);
-            return sl_client_cut_fail(client, why);
+            return sl_client_fail_truncated(client, why);
         }
         *out = looked;
         if (i == 1 || !pass.busy || sl_client_reattach(client, true, why) != SL_OK ||

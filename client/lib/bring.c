@@ -182,7 +182,7 @@ static sl_err pass(struct asking *asking)
 {
     const struct sl_bring *bring = asking->bring;
     uint32_t portion_count = asking->source->portion_count;
-    sl_err result = sl_client_greet(bring->client, bring->deadline_ns, bring->why);
+    sl_err result = sl_client_hello(bring->client, bring->deadline_ns, bring->why);
     asking->bytes_max = portion_bytes_max(asking);
     asking->next = asking->asked_count = asking->settled_count = 0;
     for (uint32_t turn = 0, idle_count = 0; idle_count < portion_count; turn++) {
@@ -268,7 +268,7 @@ sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *k
 {
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
     sl_err err = sl_client_keys_check("prefetch", keys, count, why);
-    err = err == SL_OK ? sl_client_greet(client, deadline_ns, why) : err;
+    err = err == SL_OK ? sl_client_hello(client, deadline_ns, why) : err;
     if (err != SL_OK || count == 0) {
         return err;
     }

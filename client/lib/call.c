@@ -8,7 +8,7 @@
  * may have consumed the event that the poller waits for. Before it waits or leaves it arms the
  * mailbox again (sl_mailbox_sleep: peers ring again, and no frame is unread).
  * - A thread that leaves while none polls wakes one of those that wait, which then polls. */
-#include "client/lib/lent.h"
+#include "client/lib/deferred.h"
 #include "runtime/base/sl_backoff.h"
 
 #include <errno.h>
@@ -69,7 +69,7 @@ void sl_client_sleep(uint64_t ns)
     }
 }
 
-sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why)
+sl_err sl_client_check_writable(const struct sl_client *client, struct sl_error *why)
 {
     if (client->read_only) {
         return sl_fail(why, SL_ERR_PERMISSION, "this client is read-only");
@@ -438,7 +438,7 @@ static void sleep_once(struct sl_client *client, const struct sl_client_call *ca
 /* The mailbox was used while another thread may poll its descriptors. It is armed again for that
  * thread, which is woken only if it would sleep too long. The same holds for the descriptor of
  * ended ops, as long as calls in flight may end. */
-static void poller_keep(struct sl_client *client)
+static void poller_rearm_mailbox(struct sl_client *client)
 {
     bool outside = client->ends != NULL && client->call_count > 0;
     if (!client->polling && !outside) {
@@ -459,9 +459,9 @@ bool sl_client_pump(struct sl_client *client)
     return pump(client);
 }
 
-void sl_client_keep(struct sl_client *client)
+void sl_client_rearm_mailbox(struct sl_client *client)
 {
-    poller_keep(client);
+    poller_rearm_mailbox(client);
 }
 
 /* Ensures that a thread polls as long as any waits. */
@@ -475,7 +475,7 @@ static void poller_hand_over(struct sl_client *client)
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
                             struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -493,7 +493,7 @@ sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *cal
     client->calls = call;
     client->call_count++;
     call_send(client, call, call->began_ns);
-    poller_keep(client);
+    poller_rearm_mailbox(client);
     if (call->done && call->code != SL_OK && sl_err_class(call->code) == SL_CLASS_CALL &&
         !call->ever_sent) {
         err = call->code; /* could not be encoded */
@@ -523,7 +523,7 @@ bool sl_client_call_wait(struct sl_client *client, struct sl_client_call *call, 
     }
     bool done = call->done;
     if (pumped) {
-        poller_keep(client);
+        poller_rearm_mailbox(client);
     }
     poller_hand_over(client);
     pthread_mutex_unlock(&client->lock);
@@ -595,13 +595,13 @@ sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, str
     return call->code;
 }
 
-bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
+bool sl_client_send(struct sl_client *client, const char *to, struct sl_msg *msg,
                     uint64_t budget_ns)
 {
     pthread_mutex_lock(&client->lock);
     bool sent = frame_send(client, to, msg, client->next_seq++, budget_ns, NULL) == SL_OK;
     (void)pump(client); /* the next waiter handles the rest */
-    poller_keep(client);
+    poller_rearm_mailbox(client);
     pthread_mutex_unlock(&client->lock);
     return sent;
 }
@@ -659,9 +659,9 @@ static void orphans_abort(struct sl_client *client, uint64_t deadline_ns)
     free(claims);
 }
 
-sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
+sl_err sl_client_hello(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err == SL_OK) {
         err = sl_client_reattach(client, true, why);
     }
@@ -669,7 +669,7 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
         return err;
     }
     if (atomic_load_explicit(&client->lent_count, memory_order_relaxed) != 0) {
-        sl_client_lent_settle(client);
+        sl_client_deferred_settle(client);
     }
     struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
@@ -679,7 +679,7 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     bool is_cut = sl_attachment_is_cut(at);
     sl_reader_leave(reader);
     if (is_cut) {
-        return sl_client_cut_fail(client, why);
+        return sl_client_fail_truncated(client, why);
     }
     pthread_mutex_lock(&client->lock);
     bool known = client->greeted_generation != 0 && client->greeted_generation == boot_generation &&
@@ -708,7 +708,7 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
             return err;
         }
         pthread_mutex_lock(&client->lock);
-        client->apart = answered.pid_space != sl_proc_space();
+        client->apart = answered.pid_space != sl_proc_pid_namespace();
         client->greeted_generation = answered.boot_generation;
         client->greeted_attachment = number;
         pthread_mutex_unlock(&client->lock);
@@ -723,13 +723,14 @@ sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl
     return err;
 }
 
-sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, struct sl_error *why)
+sl_err sl_client_call_registrar(struct sl_client *client, struct sl_client_call *call,
+                                struct sl_error *why)
 {
     sl_err err = SL_OK;
     call->to = "registrar";
     do { /* again if the node was replaced in between: nothing was done then */
         call->unknown = false;
-        err = sl_client_greet(client, call->deadline_ns, why);
+        err = sl_client_hello(client, call->deadline_ns, why);
         err = err == SL_OK ? sl_client_call(client, call, why) : err;
     } while (call->unknown && sl_clock_monotonic_ns() < call->deadline_ns);
     return err;

@@ -91,15 +91,15 @@ static sl_err withdraw_ask(struct sl_client *client, const char *name, uint64_t 
     return err == SL_ERR_NOT_FOUND && call.sent_again ? SL_OK : err;
 }
 
-sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length_bytes,
-                     bool lasting, uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_segment_mount(struct sl_client *client, const char *name, uint64_t length_bytes,
+                        bool lasting, uint64_t timeout_ns, struct sl_error *why)
 {
     sl_err err = name_check("contribute", name, why);
     if (err == SL_OK && length_bytes == 0) {
         err = sl_fail(why, SL_ERR_INVALID, "contribute: no bytes");
     }
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    err = err == SL_OK ? sl_client_greet(client, deadline_ns, why) : err;
+    err = err == SL_OK ? sl_client_hello(client, deadline_ns, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -125,12 +125,12 @@ sl_err sl_contribute(struct sl_client *client, const char *name, uint64_t length
     return err;
 }
 
-sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_ns,
-                   struct sl_error *why)
+sl_err sl_segment_unmount(struct sl_client *client, const char *name, uint64_t timeout_ns,
+                          struct sl_error *why)
 {
     sl_err err = name_check("withdraw", name, why);
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    err = err == SL_OK ? sl_client_greet(client, deadline_ns, why) : err;
+    err = err == SL_OK ? sl_client_hello(client, deadline_ns, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -147,7 +147,7 @@ sl_err sl_withdraw(struct sl_client *client, const char *name, uint64_t timeout_
 }
 
 struct contributions_asked {
-    struct sl_contribution_info *infos;
+    struct sl_segment_info *infos;
     uint32_t *count;
 };
 
@@ -161,19 +161,19 @@ static void contributions_taken(void *context, const struct sl_msg *reply)
     *asked->count = (uint32_t)SL_MIN(body->items.count, (uint64_t)SL_CONTRIBUTIONS_MAX);
     for (uint32_t i = 0; i < *asked->count; i++) {
         const struct sl_item_contribution *item = &body->items.at[i];
-        struct sl_contribution_info *info = &asked->infos[i];
-        *info = (struct sl_contribution_info){.number = (uint32_t)item->number,
-                                              .length_bytes = item->length_bytes,
-                                              .used_bytes = item->used_bytes,
-                                              .value_count = item->value_count,
-                                              .pid = (uint32_t)item->pid};
+        struct sl_segment_info *info = &asked->infos[i];
+        *info = (struct sl_segment_info){.number = (uint32_t)item->number,
+                                         .length_bytes = item->length_bytes,
+                                         .used_bytes = item->used_bytes,
+                                         .value_count = item->value_count,
+                                         .pid = (uint32_t)item->pid};
         sl_client_text_take(info->name, sizeof info->name, &item->name);
         sl_client_text_take(info->process, sizeof info->process, &item->process);
     }
 }
 
-sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *infos,
-                        uint32_t *count, uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_segments(struct sl_client *client, struct sl_segment_info *infos, uint32_t *count,
+                   uint64_t timeout_ns, struct sl_error *why)
 {
     struct contributions_asked asked = {.infos = infos, .count = count};
     struct sl_client_call call = {.deadline_ns = sl_client_deadline(client, timeout_ns),
@@ -181,7 +181,7 @@ sl_err sl_contributions(struct sl_client *client, struct sl_contribution_info *i
                                   .context = &asked};
     call.msg.type = SL_MSG_CONTRIBUTIONS;
     *count = 0;
-    return sl_client_ask(client, &call, why);
+    return sl_client_call_registrar(client, &call, why);
 }
 
 /* ---- a registrar that may not know of them ---- */
@@ -212,7 +212,7 @@ sl_err sl_client_contribute_again(struct sl_client *client, uint64_t deadline_ns
 void sl_client_contributions_end(struct sl_client *client)
 {
     uint64_t deadline_ns = sl_deadline_ns(sl_clock_monotonic_ns(), CLOSE_NS);
-    bool talks = client->contributions != NULL && sl_client_talks(client, NULL) == SL_OK &&
+    bool talks = client->contributions != NULL && sl_client_check_writable(client, NULL) == SL_OK &&
                  sl_client_reattach(client, true, NULL) == SL_OK;
     while (client->contributions != NULL) {
         struct sl_client_contribution *at = client->contributions;

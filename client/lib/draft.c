@@ -4,7 +4,7 @@
  * and its bytes as soon as no pin of ours names them. So each write pins the extent first and then
  * checks that the reservation still exists. */
 #include "client/lib/draft.h"
-#include "client/lib/lent.h"
+#include "client/lib/deferred.h"
 #include "client/lib/put.h"
 
 #include <inttypes.h>
@@ -15,22 +15,22 @@
 #define ENVELOPE_BYTES    4096u
 
 /* For a draft that ends while a GPU may still write to it. */
-static void draft_lend(const struct sl_draft *draft)
+static void draft_defer(const struct sl_put_session *draft)
 {
-    struct sl_client_lending lending = {
+    struct sl_client_deferral lending = {
         .at = draft->at, .claim = {.ref = draft->ref, .generation = draft->generation}};
     for (int i = 0; i < SL_GPUS_MAX; i++) {
         lending.gpu = i;
         lending.lent_count = atomic_load_explicit(&draft->lent_counts[i], memory_order_relaxed);
         if (lending.lent_count != 0) {
-            sl_client_lend_extent(draft->client, &lending);
+            sl_client_extent_defer(draft->client, &lending);
         }
     }
 }
 
-static void draft_free(struct sl_draft *draft)
+static void draft_free(struct sl_put_session *draft)
 {
-    sl_client_let(draft->client, draft->at); /* the entry for the GPU also has a hold */
+    sl_attachment_release(draft->client, draft->at); /* the entry for the GPU also has a hold */
     sl_draft_bytes_free(draft);
     pthread_mutex_destroy(&draft->lock);
     free(draft);
@@ -38,14 +38,14 @@ static void draft_free(struct sl_draft *draft)
 
 /* ---- begin ---- */
 
-static struct sl_draft *draft_of(struct put *put, struct put_item *item)
+static struct sl_put_session *draft_of(struct put *put, struct put_item *item)
 {
     uint64_t length_bytes = put_length(put, item->source);
     void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
                                length_bytes);
-    struct sl_draft *draft = to == NULL ? NULL : calloc(1, sizeof *draft);
+    struct sl_put_session *draft = to == NULL ? NULL : calloc(1, sizeof *draft);
     if (draft == NULL) {
-        sl_put_spoilt(put, item, to == NULL ? SL_ERR_PROTOCOL : SL_ERR_NO_MEMORY);
+        sl_put_item_abandon(put, item, to == NULL ? SL_ERR_PROTOCOL : SL_ERR_NO_MEMORY);
         return NULL;
     }
     draft->client = put->client;
@@ -61,13 +61,13 @@ static struct sl_draft *draft_of(struct put *put, struct put_item *item)
 }
 
 /* Reserves space for the items of one message. */
-static sl_err begin_share(struct put *put, struct sl_draft **drafts)
+static sl_err begin_share(struct put *put, struct sl_put_session **drafts)
 {
-    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
+    sl_err err = sl_client_hello(put->client, put->deadline_ns, put->why);
     if (err != SL_OK) {
         return err;
     }
-    put->at = sl_client_hold(put->client);
+    put->at = sl_attachment_acquire(put->client);
     err = sl_put_reserve(put);
     for (uint32_t i = 0; err == SL_OK && i < put->item_count; i++) {
         struct put_item *item = &put->items[i];
@@ -76,11 +76,11 @@ static sl_err begin_share(struct put *put, struct sl_draft **drafts)
         }
         put->codes[item->source] = sl_err_received(item->code);
     }
-    sl_client_let(put->client, put->at);
+    sl_attachment_release(put->client, put->at);
     return err;
 }
 
-static sl_err begin_all(struct put *put, uint32_t count, struct sl_draft **drafts)
+static sl_err begin_all(struct put *put, uint32_t count, struct sl_put_session **drafts)
 {
     sl_err err = SL_OK;
     for (uint32_t first = 0; first < count && err == SL_OK;) {
@@ -101,13 +101,13 @@ static sl_err begin_all(struct put *put, uint32_t count, struct sl_draft **draft
     return err;
 }
 
-sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys,
-                      const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
-                      uint32_t count, const struct sl_terms *terms, uint64_t ttl_ns,
-                      struct sl_draft **drafts, sl_err *codes, uint64_t timeout_ns,
-                      struct sl_error *why)
+sl_err sl_put_start(struct sl_client *client, const struct sl_object_key *keys,
+                    const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
+                    uint32_t count, const struct sl_put_options *terms, uint64_t ttl_ns,
+                    struct sl_put_session **drafts, sl_err *codes, uint64_t timeout_ns,
+                    struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -153,13 +153,13 @@ sl_err sl_draft_begin(struct sl_client *client, const struct sl_object_key *keys
 /* ---- write ---- */
 
 /* Pins the extent if it is still ours, so that no other client gets it before the release. */
-static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_error *why)
+static sl_err draft_pin(const struct sl_put_session *draft, sl_pin *pin, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(draft->client, why);
+    sl_err err = sl_client_check_writable(draft->client, why);
     if (err != SL_OK) {
         return err;
     }
-    err = sl_client_serves(draft->client, why);
+    err = sl_client_check_node(draft->client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -170,23 +170,23 @@ static sl_err draft_pin(const struct sl_draft *draft, sl_pin *pin, struct sl_err
     err = sl_pins_take_grant(draft->at->pins, draft->at->view, (sl_ref)draft->ref,
                              draft->generation, 0, pin);
     if (sl_attachment_is_cut(draft->at)) { /* the registrar may not see the pin */
-        sl_pins_give(draft->at->pins, *pin);
+        sl_pins_release(draft->at->pins, *pin);
         *pin = 0;
-        return sl_client_cut_fail(draft->client, why);
+        return sl_client_fail_truncated(draft->client, why);
     }
     return err == SL_OK          ? SL_OK
            : err == SL_ERR_STALE ? sl_fail(why, err, "draft: its time to live has passed")
                                  : sl_fail(why, err, "draft: no pin is left, see client_pins_max");
 }
 
-static sl_err write_check(const struct sl_draft *draft, const struct sl_piece *pieces,
+static sl_err write_check(const struct sl_put_session *draft, const struct sl_iov *pieces,
                           uint32_t count, struct sl_error *why)
 {
     if (pieces == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "pieces: %u at address NULL", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        const struct sl_piece *piece = &pieces[i];
+        const struct sl_iov *piece = &pieces[i];
         sl_err err = sl_piece_check(piece, why);
         if (err != SL_OK) {
             return err;
@@ -203,8 +203,8 @@ static sl_err write_check(const struct sl_draft *draft, const struct sl_piece *p
     return SL_OK;
 }
 
-sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count,
-                      struct sl_error *why)
+sl_err sl_put_write(struct sl_put_session *draft, const struct sl_iov *pieces, uint32_t count,
+                    struct sl_error *why)
 {
     sl_pin pin = 0;
     sl_err err = write_check(draft, pieces, count, why);
@@ -228,11 +228,11 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
                                            .deadline_ns = sl_client_deadline(draft->client, 0)};
         err = sl_gpu_copies_run(&copies, &order, why);
         if (copies.lent) { /* includes the pin, until the GPU has ended */
-            const struct sl_client_lending lending = {.at = draft->at,
-                                                      .pin = pin,
-                                                      .gpu = copies.lent_gpu,
-                                                      .lent_count = copies.lent_count};
-            sl_client_lend_extent(draft->client, &lending);
+            const struct sl_client_deferral lending = {.at = draft->at,
+                                                       .pin = pin,
+                                                       .gpu = copies.lent_gpu,
+                                                       .lent_count = copies.lent_count};
+            sl_client_extent_defer(draft->client, &lending);
             pin = 0;
             atomic_store_explicit(&draft->lent_counts[copies.lent_gpu], copies.lent_count,
                                   memory_order_relaxed);
@@ -241,7 +241,7 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
     }
     sl_gpu_copies_free(&copies);
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
-        const struct sl_piece *piece = &pieces[i];
+        const struct sl_iov *piece = &pieces[i];
         if (piece->length_bytes > 0) {
             bool hashed = !device && sl_draft_bytes_copy(draft, piece);
             err = sl_draft_bytes_note(draft, piece->offset_bytes,
@@ -250,11 +250,11 @@ sl_err sl_draft_write(struct sl_draft *draft, const struct sl_piece *pieces, uin
         }
     }
     if (err == SL_OK && sl_attachment_is_cut(draft->at)) {
-        err = sl_client_cut_fail(draft->client, why);
+        err = sl_client_fail_truncated(draft->client, why);
     }
-    sl_pins_give(draft->at->pins, pin);
+    sl_pins_release(draft->at->pins, pin);
     if (err != SL_OK) {
-        sl_draft_bytes_doubt(draft, pieces, count);
+        sl_draft_bytes_mark_unknown(draft, pieces, count);
     }
     return err;
 }
@@ -285,7 +285,7 @@ static sl_err ending_commit(struct sl_client *client, struct ending *ending, uin
 {
     struct sl_client_call call = {
         .to = "registrar", .deadline_ns = deadline_ns, .answered = ending_taken, .context = ending};
-    sl_err err = sl_client_greet(client, deadline_ns, why);
+    sl_err err = sl_client_hello(client, deadline_ns, why);
     for (uint32_t i = 0; i < ending->count; i++) {
         ending->codes[ending->sources[ending->first + i]] = SL_ERR_PROTOCOL;
     }
@@ -306,11 +306,12 @@ static sl_err ending_commit(struct sl_client *client, struct ending *ending, uin
 }
 
 /* Collects the claims that can be committed, with their digests. */
-static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const struct ending *ending)
+static uint32_t ending_claims(struct sl_put_session **drafts, uint32_t count,
+                              const struct ending *ending)
 {
     uint32_t claim_count = 0;
     for (uint32_t i = 0; i < count; i++) {
-        struct sl_draft *draft = drafts[i];
+        struct sl_put_session *draft = drafts[i];
         if (draft == NULL || draft->ending) { /* NULL, or given twice */
             drafts[i] = NULL;
             ending->codes[i] = SL_ERR_INVALID;
@@ -319,7 +320,7 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
         struct sl_item_claim claim = {.ref = draft->ref, .generation = draft->generation};
         draft->ending = true;
         if (atomic_load_explicit(&draft->lent, memory_order_relaxed)) {
-            draft_lend(draft);
+            draft_defer(draft);
             ending->codes[i] = SL_ERR_DEVICE;
             continue;
         }
@@ -330,7 +331,7 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
             continue;
         }
         struct sl_digest digest = sl_draft_bytes_finish(draft);
-        sl_pins_give(draft->at->pins, pin);
+        sl_pins_release(draft->at->pins, pin);
         if (sl_attachment_is_cut(draft->at)) {
             ending->codes[i] = SL_ERR_CORRUPT;
             sl_client_orphan(draft->client, &claim, 1);
@@ -344,10 +345,10 @@ static uint32_t ending_claims(struct sl_draft **drafts, uint32_t count, const st
     return claim_count;
 }
 
-sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint32_t count,
-                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_put_end(struct sl_client *client, struct sl_put_session **drafts, uint32_t count,
+                  sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -383,22 +384,22 @@ sl_err sl_draft_commit(struct sl_client *client, struct sl_draft **drafts, uint3
     return err;
 }
 
-void sl_draft_drop(struct sl_draft **draft)
+void sl_put_abort(struct sl_put_session **draft)
 {
-    struct sl_draft *gone = draft == NULL ? NULL : *draft;
+    struct sl_put_session *gone = draft == NULL ? NULL : *draft;
     if (gone == NULL) {
         return;
     }
     bool lent = atomic_load_explicit(&gone->lent, memory_order_relaxed);
     if (sl_client_is_ours(gone->client) && lent) {
-        draft_lend(gone);
+        draft_defer(gone);
     } else if (sl_client_is_ours(gone->client)) {
         const struct sl_item_claim claim = {.ref = gone->ref, .generation = gone->generation};
         struct sl_msg msg = {.type = SL_MSG_ABORT};
         msg.body.abort.items.at = &claim;
         msg.body.abort.items.count = 1;
         /* Now, and again with the next call, whose answer is awaited. */
-        (void)sl_client_tell(gone->client, "registrar", &msg, SL_NS_PER_S);
+        (void)sl_client_send(gone->client, "registrar", &msg, SL_NS_PER_S);
         sl_client_orphan(gone->client, &claim, 1);
     }
     draft_free(gone);

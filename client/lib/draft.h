@@ -9,7 +9,7 @@ struct draft_range {
     uint64_t from, end;
 };
 
-struct sl_draft {
+struct sl_put_session {
     struct sl_client *client;
     struct sl_attachment *at; /* the life of the node that granted the extent */
     unsigned char *to;        /* the extent */
@@ -30,17 +30,18 @@ struct sl_draft {
 
 /* ---- draft_bytes.c ---- */
 /* Call this before bytes are copied. Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_draft_bytes_expect(struct sl_draft *draft);
+sl_err sl_draft_bytes_expect(struct sl_put_session *draft);
 /* Copies one piece that lies within the draft; any thread. Returns whether it hashed its whole
  * chunks. */
-bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece);
+bool sl_draft_bytes_copy(struct sl_put_session *draft, const struct sl_iov *piece);
 /* Call this after the copy: records that [from, end) was written. hashed: the result of the copy.
  * Errors: SL_ERR_NO_MEMORY. */
-sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, bool hashed);
+sl_err sl_draft_bytes_note(struct sl_put_session *draft, uint64_t from, uint64_t end, bool hashed);
 /* Records that these pieces, which lie within the draft, may have been written in part. */
-void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count);
+void sl_draft_bytes_mark_unknown(struct sl_put_session *draft, const struct sl_iov *pieces,
+                                 uint32_t count);
 /* Clears bytes that were never written, and gives the digest. No thread writes any more. */
-struct sl_digest sl_draft_bytes_finish(struct sl_draft *draft);
-void sl_draft_bytes_free(struct sl_draft *draft);
+struct sl_digest sl_draft_bytes_finish(struct sl_put_session *draft);
+void sl_draft_bytes_free(struct sl_put_session *draft);
 
 #endif

@@ -13,12 +13,12 @@
 
 enum { CHUNK_UNKNOWN, CHUNK_HASHED, CHUNK_DOUBTED };
 
-static uint64_t chunk_count(const struct sl_draft *draft)
+static uint64_t chunk_count(const struct sl_put_session *draft)
 {
     return sl_digest_chunks(draft->length_bytes);
 }
 
-void sl_draft_bytes_free(struct sl_draft *draft)
+void sl_draft_bytes_free(struct sl_put_session *draft)
 {
     free(draft->ranges);
     free(draft->hashes);
@@ -31,7 +31,7 @@ static int by_start(const void *a, const void *b)
     return left->from < right->from ? -1 : left->from > right->from;
 }
 
-static void doubt(struct sl_draft *draft, uint64_t from, uint64_t end)
+static void doubt(struct sl_put_session *draft, uint64_t from, uint64_t end)
 {
     for (uint64_t chunk = from / SL_DIGEST_CHUNK_BYTES;
          draft->states != NULL && chunk * SL_DIGEST_CHUNK_BYTES < end; chunk++) {
@@ -40,7 +40,7 @@ static void doubt(struct sl_draft *draft, uint64_t from, uint64_t end)
 }
 
 /* Sorts the ranges and joins those that touch. */
-static void ranges_order(struct sl_draft *draft)
+static void ranges_order(struct sl_put_session *draft)
 {
     uint32_t kept = 0;
     if (draft->range_count > 1) {
@@ -62,7 +62,7 @@ static void ranges_order(struct sl_draft *draft)
 }
 
 /* Makes room for one more range. The lock is held. */
-static sl_err ranges_room(struct sl_draft *draft)
+static sl_err ranges_room(struct sl_put_session *draft)
 {
     if (draft->range_count < draft->range_room) {
         return SL_OK;
@@ -77,7 +77,7 @@ static sl_err ranges_room(struct sl_draft *draft)
 
 /* Makes room for hashes if there is a chunk to hash. Without memory there are none: all is hashed
  * at the end. The lock is held. */
-static void hashes_room(struct sl_draft *draft)
+static void hashes_room(struct sl_put_session *draft)
 {
     if (draft->hashes != NULL || draft->length_bytes < SL_DIGEST_CHUNK_BYTES) {
         return;
@@ -93,7 +93,7 @@ static void hashes_room(struct sl_draft *draft)
     draft->hashes = (_Atomic uint64_t *)hashes;
 }
 
-sl_err sl_draft_bytes_expect(struct sl_draft *draft)
+sl_err sl_draft_bytes_expect(struct sl_put_session *draft)
 {
     pthread_mutex_lock(&draft->lock);
     hashes_room(draft);
@@ -114,7 +114,7 @@ static struct sl_digest_span chunks_within(uint64_t from, uint64_t end, uint64_t
     return span;
 }
 
-sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, bool hashed)
+sl_err sl_draft_bytes_note(struct sl_put_session *draft, uint64_t from, uint64_t end, bool hashed)
 {
     struct sl_digest_span span = chunks_within(from, end, draft->length_bytes);
     pthread_mutex_lock(&draft->lock);
@@ -134,7 +134,8 @@ sl_err sl_draft_bytes_note(struct sl_draft *draft, uint64_t from, uint64_t end, 
     return err;
 }
 
-void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces, uint32_t count)
+void sl_draft_bytes_mark_unknown(struct sl_put_session *draft, const struct sl_iov *pieces,
+                                 uint32_t count)
 {
     pthread_mutex_lock(&draft->lock);
     for (uint32_t i = 0; i < count; i++) {
@@ -145,7 +146,7 @@ void sl_draft_bytes_doubt(struct sl_draft *draft, const struct sl_piece *pieces,
     pthread_mutex_unlock(&draft->lock);
 }
 
-bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece)
+bool sl_draft_bytes_copy(struct sl_put_session *draft, const struct sl_iov *piece)
 {
     uint64_t from = piece->offset_bytes;
     uint64_t end = from + piece->length_bytes;
@@ -167,7 +168,7 @@ bool sl_draft_bytes_copy(struct sl_draft *draft, const struct sl_piece *piece)
     return true;
 }
 
-struct sl_digest sl_draft_bytes_finish(struct sl_draft *draft)
+struct sl_digest sl_draft_bytes_finish(struct sl_put_session *draft)
 {
     uint64_t at = 0;
     ranges_order(draft);

@@ -7,7 +7,7 @@
 #define SHARE_KEYS_MAX 4096u /* per message, by the table of messages */
 
 struct seeking {
-    struct sl_elsewhere *out; /* NULL: only codes */
+    struct sl_remote_info *out; /* NULL: only codes */
     sl_err *codes;
     uint32_t count;
 };
@@ -23,10 +23,10 @@ static void seeking_taken(void *context, const struct sl_msg *reply)
         const struct sl_item_seen *item = &body->items.at[i];
         seeking->codes[i] = sl_err_received(item->code);
         if (seeking->out != NULL) {
-            struct sl_elsewhere *out = &seeking->out[i];
-            *out = (struct sl_elsewhere){.length_bytes = item->length_bytes,
-                                         .in_memory = item->in_memory,
-                                         .on_disk = item->on_disk};
+            struct sl_remote_info *out = &seeking->out[i];
+            *out = (struct sl_remote_info){.length_bytes = item->length_bytes,
+                                           .in_memory = item->in_memory,
+                                           .on_disk = item->on_disk};
             if (item->node > 0 && item->node <= body->nodes.count) {
                 sl_client_text_take(out->node, sizeof out->node, &body->nodes.at[item->node - 1]);
             }
@@ -39,7 +39,7 @@ static sl_err seek_all(struct sl_client *client, const struct sl_object_key *key
                        struct sl_error *why)
 {
     sl_err err = sl_client_keys_check("keys of other nodes", keys, count, why);
-    err = err == SL_OK ? sl_client_talks(client, why) : err;
+    err = err == SL_OK ? sl_client_check_writable(client, why) : err;
     if (err != SL_OK) {
         return err;
     }
@@ -80,21 +80,21 @@ bool sl_client_has_peers(const struct sl_client *client)
     return !client->read_only && sl_index_view_remote(sl_client_attachment(client)->view);
 }
 
-sl_err sl_seek_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                     struct sl_elsewhere *out, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why)
+sl_err sl_remote_lookup_batch(struct sl_client *client, const struct sl_object_key *keys,
+                              uint32_t count, struct sl_remote_info *out, sl_err *codes,
+                              uint64_t timeout_ns, struct sl_error *why)
 {
     struct sl_body_seek how = {.lease = true};
     for (uint32_t i = 0; i < count; i++) {
-        out[i] = (struct sl_elsewhere){0};
+        out[i] = (struct sl_remote_info){0};
     }
     return seek_all(client, keys, count, &how, (struct seeking){.out = out, .codes = codes},
                     timeout_ns, why);
 }
 
-sl_err sl_remove_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
-                           uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
-                           struct sl_error *why)
+sl_err sl_remote_remove_batch(struct sl_client *client, const struct sl_object_key *keys,
+                              uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
+                              struct sl_error *why)
 {
     struct sl_body_seek how = {.remove = true, .heed_leases = heed_leases};
     return seek_all(client, keys, count, &how, (struct seeking){.codes = codes}, timeout_ns, why);

@@ -5,7 +5,7 @@
  * the mailbox has a frame that no descriptor announces), and a timer (an op's deadline, a resend,
  * the mailbox's own time). A loop that sleeps there is one more poller, whose sleep libsluice
  * cannot see. So every thread that used the mailbox arms it before it leaves, as long as there are
- * calls in flight (poller_keep in call.c). */
+ * calls in flight (poller_rearm_mailbox in call.c). */
 #include "client/lib/op.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ static sl_err ends_open(struct sl_client *client, struct sl_client_ends **out, s
 
 sl_err sl_client_event_fd(struct sl_client *client, int *fd, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -186,7 +186,7 @@ uint32_t sl_client_ended(struct sl_client *client, struct sl_op **ops, uint32_t 
 {
     uint32_t given = 0;
     bool more = true;
-    if (sl_client_talks(client, NULL) != SL_OK) {
+    if (sl_client_check_writable(client, NULL) != SL_OK) {
         return 0;
     }
     pthread_mutex_lock(&client->lock);
@@ -202,7 +202,7 @@ uint32_t sl_client_ended(struct sl_client *client, struct sl_op **ops, uint32_t 
     if (client->ends != NULL) {
         ends_clear(client->ends);
     }
-    sl_client_keep(client);
+    sl_client_rearm_mailbox(client);
     if (client->ends != NULL && (more || client->ended_first != NULL)) {
         event_set(client->ends);
     }

@@ -355,8 +355,9 @@ static struct sl_item_region memory_handle(const struct sl_engine *engine,
 }
 
 /* Runs on the server's thread; the rows do not change until it is stopped. */
-static sl_err hands_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
-                         struct sl_descriptors_part *out, struct sl_error *why)
+static sl_err memory_server_give(void *context, const struct sl_descriptors_request *ask,
+                                 uint32_t first, struct sl_descriptors_part *out,
+                                 struct sl_error *why)
 {
     const struct sl_engine *engine = context;
     for (uint32_t i = 0; i < engine->rank_count * engine->pool_count; i++) {
@@ -377,15 +378,15 @@ static sl_err hands_give(void *context, const struct sl_descriptors_ask *ask, ui
 static sl_err row_handle(struct sl_engine *engine, struct sl_engine_row *row,
                          struct sl_item_region *region, struct sl_error *why)
 {
-    if (row->kind == SL_MEMORY_CUDA_PARTS && engine->hands == NULL) {
-        sl_err err = sl_descriptors_serve(engine->client->paths.runtime_dir, 0, hands_give, engine,
-                                          &engine->hands, why);
+    if (row->kind == SL_MEMORY_CUDA_PARTS && engine->memory_server == NULL) {
+        sl_err err = sl_descriptors_serve(engine->client->paths.runtime_dir, 0, memory_server_give,
+                                          engine, &engine->memory_server, why);
         if (err != SL_OK) {
             return err;
         }
     }
     if (row->kind == SL_MEMORY_CUDA_PARTS) {
-        const struct sl_memory_name name = {.number = sl_descriptors_number(engine->hands),
+        const struct sl_memory_name name = {.number = sl_descriptors_number(engine->memory_server),
                                             .address = row->address,
                                             .length_bytes = row->length_bytes,
                                             .life = row->life_first};
@@ -530,7 +531,7 @@ static const char *visible_devices(void)
     return text == NULL ? "" : text;
 }
 
-sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
+sl_err sl_engine_announce(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
     const struct sl_proc_id self = engine->client->self;
     struct sl_item_pool pools[POOLS_MAX];
@@ -584,7 +585,7 @@ sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_
 static void engine_free(struct sl_engine *engine)
 {
     if (sl_client_is_ours(engine->client)) { /* a fork does not have its thread */
-        sl_descriptors_stop(&engine->hands);
+        sl_descriptors_stop(&engine->memory_server);
     }
     for (uint32_t i = 0; engine->ours_fds != NULL && i < engine->region_count; i++) {
         sl_auto_close(&engine->ours_fds[i]);
@@ -632,7 +633,7 @@ sl_err sl_engine_register(struct sl_client *client, const struct sl_engine_optio
                           uint64_t timeout_ns, struct sl_engine **out, struct sl_error *why)
 {
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err == SL_OK) {
         err = options_check(options, why);
     }

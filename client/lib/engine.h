@@ -31,9 +31,9 @@ struct sl_engine {
     struct sl_label_place model_place;
     char pool_names[8][32];
     uint64_t pool_kinds[8];
-    uint64_t pool_parts[8];            /* part_count */
-    struct sl_engine_memory *memories; /* [rank_count][pool_count] */
-    struct sl_descriptors *hands;      /* serves memory of many handles; NULL: none */
+    uint64_t pool_parts[8];               /* part_count */
+    struct sl_engine_memory *memories;    /* [rank_count][pool_count] */
+    struct sl_descriptors *memory_server; /* serves memory of many handles; NULL: none */
     struct sl_item_region *regions;
     uint32_t region_count;
     int *ours_fds;              /* by region: its own descriptor; -1: none */
@@ -46,7 +46,7 @@ sl_err sl_engine_memory_check(const struct sl_engine *engine, struct sl_error *w
 sl_err sl_engine_ready(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
 
 /* ---- engine.c, for engine_ready.c ---- */
-sl_err sl_engine_tell(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
+sl_err sl_engine_announce(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why);
 
 /* ---- engine_ready.c ---- */
 /* Announces the client and the engine to the node. */

@@ -4,10 +4,10 @@
 /* Under `registering`, or before other threads know the engine. */
 sl_err sl_engine_enter(struct sl_engine *engine, uint64_t deadline_ns, struct sl_error *why)
 {
-    sl_err err = sl_client_greet(engine->client, deadline_ns, why);
+    sl_err err = sl_client_hello(engine->client, deadline_ns, why);
     uint32_t number = sl_client_life(engine->client);
     if (err == SL_OK) {
-        err = sl_engine_tell(engine, deadline_ns, why);
+        err = sl_engine_announce(engine, deadline_ns, why);
     }
     if (err == SL_OK) {
         atomic_store_explicit(&engine->attachment, number, memory_order_release);

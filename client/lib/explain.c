@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct asked {
-    struct sl_story *stories;
+    struct sl_miss_reason *stories;
     uint32_t count;
     bool answered;
 };
@@ -17,8 +17,8 @@ static void stories_taken(void *context, const struct sl_msg *reply)
     }
     for (uint32_t i = 0; i < asked->count; i++) {
         const struct sl_item_story *item = &reply->body.explain_reply.items.at[i];
-        struct sl_story *story = &asked->stories[i];
-        *story = (struct sl_story){.ago_ns = item->ago_ns};
+        struct sl_miss_reason *story = &asked->stories[i];
+        *story = (struct sl_miss_reason){.ago_ns = item->ago_ns};
         story->code = sl_err_received(item->code);
         sl_client_text_take(story->text, sizeof story->text, &item->text);
     }
@@ -26,7 +26,7 @@ static void stories_taken(void *context, const struct sl_msg *reply)
 }
 
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                  struct sl_story *stories, uint64_t timeout_ns, struct sl_error *why)
+                  struct sl_miss_reason *stories, uint64_t timeout_ns, struct sl_error *why)
 {
     if (count == 0 || count > SL_EXPLAIN_KEYS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "explain: %u keys, 1 to %u are possible", count,
@@ -47,7 +47,7 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
     call.msg.type = SL_MSG_EXPLAIN;
     call.msg.body.explain.keys.at = texts;
     call.msg.body.explain.keys.count = count;
-    err = sl_client_ask(client, &call, why);
+    err = sl_client_call_registrar(client, &call, why);
     if (err == SL_OK && !asked.answered) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "explain: the registrar answered with another count");
     }

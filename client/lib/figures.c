@@ -5,18 +5,18 @@
 #define FIGURES_PAUSE_NS_MIN (200 * SL_NS_PER_MS)
 #define FIGURES_PAUSE_NS_MAX (10 * SL_NS_PER_S)
 
-static struct sl_client_figures figures_of(const struct sl_attachment *at)
+static struct sl_client_stats figures_of(const struct sl_attachment *at)
 {
-    return (struct sl_client_figures){
-        .counts = atomic_load_explicit(&at->counts, memory_order_acquire),
-        .labels = sl_client_labels(at),
-        .seen = atomic_load_explicit(&at->seen, memory_order_acquire)};
+    return (struct sl_client_stats){.counts =
+                                        atomic_load_explicit(&at->counts, memory_order_acquire),
+                                    .labels = sl_client_labels(at),
+                                    .seen = atomic_load_explicit(&at->seen, memory_order_acquire)};
 }
 
 static bool figures_are_current(const struct sl_client *client, const struct sl_attachment *at)
 {
     const char *shm_dir = client->paths.shm_dir;
-    const struct sl_client_figures now = figures_of(at);
+    const struct sl_client_stats now = figures_of(at);
     if (at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
         return true;
     }
@@ -24,11 +24,11 @@ static bool figures_are_current(const struct sl_client *client, const struct sl_
            sl_labels_are_current(shm_dir, now.labels) && sl_seen_is_current(shm_dir, now.seen);
 }
 
-void sl_client_figures_follow(const struct sl_client *client, struct sl_attachment *at)
+void sl_client_stats_follow(const struct sl_client *client, struct sl_attachment *at)
 {
     const char *shm_dir = client->paths.shm_dir;
-    const struct sl_client_figures now = figures_of(at);
-    struct sl_client_figures fresh = {0}, old = {0};
+    const struct sl_client_stats now = figures_of(at);
+    struct sl_client_stats fresh = {0}, old = {0};
     const struct sl_proc_id none = {0}, *self = at->pins == NULL ? &none : &client->self;
     if (at->old_figures_count == SL_CLIENT_OLD_FIGURES_MAX) {
         return;
@@ -53,24 +53,24 @@ void sl_client_figures_follow(const struct sl_client *client, struct sl_attachme
     }
 }
 
-void sl_client_figures_close(struct sl_attachment *at, bool is_ours)
+void sl_client_stats_close(struct sl_attachment *at, bool is_ours)
 {
-    struct sl_client_figures last = figures_of(at);
+    struct sl_client_stats last = figures_of(at);
     for (uint32_t i = 0; i <= at->old_figures_count; i++) {
-        struct sl_client_figures *figures = i < at->old_figures_count ? &at->old_figures[i] : &last;
+        struct sl_client_stats *figures = i < at->old_figures_count ? &at->old_figures[i] : &last;
         (is_ours ? sl_counts_close : sl_counts_leave)(&figures->counts);
         sl_labels_close(&figures->labels);
         sl_seen_close(&figures->seen);
     }
 }
 
-void sl_client_figures_look(struct sl_client *client, struct sl_attachment *at, uint64_t now_ns)
+void sl_client_stats_poll(struct sl_client *client, struct sl_attachment *at, uint64_t now_ns)
 {
     if (figures_are_current(client, at)) {
         return;
     }
     pthread_mutex_lock(&client->lock);
-    sl_client_figures_follow(client, at);
+    sl_client_stats_follow(client, at);
     uint64_t pause_ns =
         figures_are_current(client, at)
             ? 0

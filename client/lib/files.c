@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-static sl_err file_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+static sl_err file_give(void *context, const struct sl_descriptors_request *ask, uint32_t first,
                         struct sl_descriptors_part *out, struct sl_error *why)
 {
     (void)context;

@@ -1,7 +1,7 @@
 /* client/lib/get.c - reading: looks up, then copies and checks again, or pins. Values that are not
  * in memory here are read into it first (bring.c). */
 #include "client/lib/bring.h"
-#include "client/lib/lent.h"
+#include "client/lib/deferred.h"
 #include "client/lib/pieces.h"
 #include "client/lib/tally.h"
 #include "runtime/base/sl_array.h"
@@ -33,7 +33,7 @@ static uint64_t until_ns(const struct sl_client *client, struct until *until)
 /* The operation on one key: a copy, or a pin. */
 struct wanted {
     struct sl_object_key key;
-    const struct sl_piece *pieces; /* for a copy */
+    const struct sl_iov *pieces; /* for a copy */
     uint32_t piece_count;
     bool whole;
     bool devices; /* there may be device memory */
@@ -57,14 +57,14 @@ static sl_err find(struct sl_client *client, struct sl_object_key key, struct un
                        key.length);
     }
     for (;;) {
-        sl_err serves = sl_client_serves(client, why);
+        sl_err serves = sl_client_check_node(client, why);
         if (serves != SL_OK) {
             return serves;
         }
         *at = sl_client_attachment(client);
         sl_err err = sl_client_look(client, *at, key, entry);
         if (sl_attachment_is_cut(*at)) {
-            return sl_client_cut_fail(client, why);
+            return sl_client_fail_truncated(client, why);
         }
         if (err == SL_OK) {
             return SL_OK;
@@ -106,11 +106,11 @@ void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struc
 static void lend(struct sl_client *client, struct sl_attachment *at, const struct sl_entry *entry,
                  const struct sl_gpu_copies *copies)
 {
-    struct sl_client_lending lending = {
+    struct sl_client_deferral lending = {
         .at = at, .gpu = copies->lent_gpu, .lent_count = copies->lent_count};
     if (copies->lent && at->pins != NULL &&
         sl_pins_take(at->pins, at->view, entry, &lending.pin) == SL_OK) {
-        sl_client_lend_extent(client, &lending);
+        sl_client_extent_defer(client, &lending);
     } else if (copies->lent) {
         sl_attachment_hold(at); /* permanently: the GPU may still read it */
     }
@@ -160,7 +160,7 @@ static sl_err copy_out(struct sl_client *client, struct sl_attachment *at,
     }
     bool stands = sl_index_unchanged(at->view, entry);
     if (sl_attachment_is_cut(at)) { /* copied bytes may be zeros */
-        return sl_client_cut_fail(client, why);
+        return sl_client_fail_truncated(client, why);
     }
     if (!stands) {
         return SL_ERR_STALE;
@@ -186,13 +186,13 @@ static sl_err pin_out(struct sl_client *client, struct sl_attachment *at,
         return SL_ERR_STALE; /* changed since it was found: look again */
     }
     if (sl_attachment_is_cut(at)) { /* the registrar may not see the pin */
-        sl_pins_give(at->pins, pin);
-        return sl_client_cut_fail(client, why);
+        sl_pins_release(at->pins, pin);
+        return sl_client_fail_truncated(client, why);
     }
     const void *bytes = sl_client_bytes(client, at, entry->extent.arena, entry->extent.offset_bytes,
                                         entry->extent.length_bytes);
     if (bytes == NULL) {
-        sl_pins_give(at->pins, pin);
+        sl_pins_release(at->pins, pin);
         return sl_fail(why, SL_ERR_CORRUPT, "the index names a place outside the arena");
     }
     *want->view = (struct sl_view){.at = bytes,
@@ -260,7 +260,7 @@ struct reading {
     const struct sl_object_key *keys;
     const struct sl_buffer *buffers;
     struct sl_view *views;
-    const struct sl_pieces *items;
+    const struct sl_iov_list *items;
     bool whole;
     bool devices;              /* there may be device memory */
     uint64_t *lengths;         /* may be NULL */
@@ -276,7 +276,7 @@ static struct sl_object_key key_of(const struct reading *reading, uint32_t item)
 
 /* Fills the operation for one item. *one is storage for a buffer. Filled in place, since a returned
  * struct is a copy that waits for earlier stores. */
-static void want_init(const struct reading *reading, uint32_t item, struct sl_piece *one,
+static void want_init(const struct reading *reading, uint32_t item, struct sl_iov *one,
                       struct wanted *want)
 {
     *want =
@@ -292,8 +292,8 @@ static void want_init(const struct reading *reading, uint32_t item, struct sl_pi
     } else if (reading->views != NULL) {
         want->view = &reading->views[item];
     } else {
-        *one = (struct sl_piece){.at = reading->buffers[item].at,
-                                 .length_bytes = reading->buffers[item].length_bytes};
+        *one = (struct sl_iov){.at = reading->buffers[item].at,
+                               .length_bytes = reading->buffers[item].length_bytes};
         want->pieces = one;
         want->piece_count = 1;
         want->whole = true;
@@ -303,7 +303,7 @@ static void want_init(const struct reading *reading, uint32_t item, struct sl_pi
 /* Reads one item, looking it up again as often as needed. */
 static sl_err reading_read(const struct reading *reading, uint32_t item, struct sl_entry *entry)
 {
-    struct sl_piece one;
+    struct sl_iov one;
     struct wanted want;
     want_init(reading, item, &one, &want);
     return read_now(reading->client, &want, reading->until, entry, reading->why);
@@ -330,7 +330,7 @@ static void left_finish(const struct reading *reading, const struct left *left, 
         lend(reading->client, it->at, &entry, &left->copies);
         bool stands = sl_index_unchanged(it->at->view, &entry);
         if (sl_attachment_is_cut(it->at)) {
-            reading->codes[it->item] = sl_client_cut_fail(reading->client, reading->why);
+            reading->codes[it->item] = sl_client_fail_truncated(reading->client, reading->why);
         } else if (!stands) {
             reading->codes[it->item] = reading_read(reading, it->item, &entry);
         } else {
@@ -349,7 +349,7 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
     sl_err found[GROUP_COUNT];
     struct left *left = reading->left;
     struct sl_gpu_copies *later = left == NULL ? NULL : &left->copies;
-    if (!sl_client_serves_batch(reading->client, &reading->codes[first], share, reading->why)) {
+    if (!sl_client_check_node_batch(reading->client, &reading->codes[first], share, reading->why)) {
         return;
     }
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
@@ -365,7 +365,7 @@ static void reading_group(const struct reading *reading, uint32_t first, uint32_
         }
     }
     for (uint32_t i = 0; i < share; i++) {
-        struct sl_piece one;
+        struct sl_iov one;
         struct wanted want;
         want_init(reading, first + i, &one, &want);
         uint32_t before = later == NULL ? 0 : later->count;
@@ -535,9 +535,9 @@ sl_err sl_get_batch(struct sl_client *client, const struct sl_object_key *keys,
     return reading_carry_out(&reading);
 }
 
-sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                           bool whole, void *event, uint64_t *lengths, sl_err *codes,
-                           uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_getv_after_event(struct sl_client *client, const struct sl_iov_list *items,
+                           uint32_t count, bool whole, void *event, uint64_t *lengths,
+                           sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "get: %u items at address NULL", count);
@@ -557,18 +557,18 @@ sl_err sl_get_pieces_after(struct sl_client *client, const struct sl_pieces *ite
     return reading_carry_out(&reading);
 }
 
-sl_err sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                     bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why)
+sl_err sl_getv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
+               bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+               struct sl_error *why)
 {
-    return sl_get_pieces_after(client, items, count, whole, NULL, lengths, codes, timeout_ns, why);
+    return sl_getv_after_event(client, items, count, whole, NULL, lengths, codes, timeout_ns, why);
 }
 
 sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key *keys,
                            struct sl_view *views, uint32_t count, sl_err *codes,
                            uint64_t timeout_ns, struct sl_error *why)
 {
-    sl_err err = sl_client_talks(client, why); /* a read-only client has no pins */
+    sl_err err = sl_client_check_writable(client, why); /* a read-only client has no pins */
     if (err != SL_OK) {
         return err;
     }
@@ -581,7 +581,7 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
     /* The registrar must know our pin file before a pin counts. */
     if (sl_client_life(client) !=
         atomic_load_explicit(&client->greeted_attachment, memory_order_relaxed)) {
-        err = sl_client_greet(client, sl_client_deadline(client, timeout_ns), why);
+        err = sl_client_hello(client, sl_client_deadline(client, timeout_ns), why);
         if (err != SL_OK) {
             return err;
         }

@@ -293,7 +293,7 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
     return err;
 }
 
-bool sl_gpu_lent(int number, uint64_t lent_count)
+bool sl_gpu_copies_unfinished(int number, uint64_t lent_count)
 {
     struct gpu *gpu = gpu_of(number);
     sl_cu_context before = NULL;

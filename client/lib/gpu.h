@@ -43,14 +43,14 @@ struct sl_gpu_copies {
     uint32_t count, room, value_count, value_room;
     uint64_t hash_count, hash_room;
     /* Result of a run: the GPU may still read or write the host memory of these copies. That memory
-     * must not be released before sl_gpu_lent returns false. */
+     * must not be released before sl_gpu_copies_unfinished returns false. */
     bool lent;
     int lent_gpu;
     uint64_t lent_count; /* from 1 on */
 };
 /* Whether that GPU may still access memory of that count. Never waits: if another thread is using
  * the GPU, the answer is yes. Any thread. */
-bool sl_gpu_lent(int gpu, uint64_t lent_count);
+bool sl_gpu_copies_unfinished(int gpu, uint64_t lent_count);
 /* Starts a value, to which copies added from here on belong, in its order. Errors:
  * SL_ERR_NO_MEMORY. */
 sl_err sl_gpu_copies_value(struct sl_gpu_copies *copies, const unsigned char *host,

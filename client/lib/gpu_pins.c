@@ -237,7 +237,8 @@ uint64_t sl_gpu_pins_run(const struct sl_driver *driver, sl_cu_device device,
     unsigned char *state = &region->slices[slice];
     /* Pinning must not populate memory, for which the system may have no room. Pinned memory must
      * not be freed to the system. */
-    if (*state == PIN_NEW && end <= sl_arena_populated_bytes(arena) && sl_arena_keep(arena)) {
+    if (*state == PIN_NEW && end <= sl_arena_populated_bytes(arena) &&
+        sl_arena_forbid_freeing(arena)) {
         *state = PIN_WANTED;
         region->wanted_first =
             region->wanted_count == 0 ? slice : SL_MIN(region->wanted_first, slice);

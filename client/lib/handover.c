@@ -51,7 +51,7 @@ static sl_err ticket_check(const struct sl_ticket *ticket, struct sl_item_ticket
     return SL_OK;
 }
 
-static sl_err receipt_check(const struct sl_receipt *receipt, struct sl_item_receipt *item,
+static sl_err receipt_check(const struct sl_transfer_params *receipt, struct sl_item_receipt *item,
                             struct sl_error *why)
 {
     bool named = memchr(receipt->node, '\0', sizeof receipt->node) != NULL;
@@ -68,9 +68,9 @@ static sl_err receipt_check(const struct sl_receipt *receipt, struct sl_item_rec
     return SL_OK;
 }
 
-sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_request *request,
-                              const struct sl_handover_options *options, struct sl_op **op,
-                              struct sl_error *why)
+sl_err sl_kv_send_start(struct sl_engine *engine, const struct sl_op_request *request,
+                        const struct sl_handover_options *options, struct sl_op **op,
+                        struct sl_error *why)
 {
     struct sl_handover_side side = {.id = options->id, .hold_ns = options->hold_ns};
     struct sl_item_ticket item = {0};
@@ -82,15 +82,15 @@ sl_err sl_handover_send_start(struct sl_engine *engine, const struct sl_op_reque
     return err == SL_OK ? sl_client_handover_start(engine, request, true, &side, op, why) : err;
 }
 
-sl_err sl_handover_receive_start(struct sl_engine *engine, const struct sl_op_request *request,
-                                 const struct sl_handover_options *options, struct sl_op **op,
-                                 struct sl_error *why)
+sl_err sl_kv_receive_start(struct sl_engine *engine, const struct sl_op_request *request,
+                           const struct sl_handover_options *options, struct sl_op **op,
+                           struct sl_error *why)
 {
     struct sl_handover_side side = {.id = options->id,
                                     .from = sl_text_of(options->from != NULL ? options->from : "")};
     struct sl_item_receipt item = {0};
     sl_err err = options_check(options, &side.direct, why);
-    if (err == SL_OK && side.from.length >= sizeof((struct sl_receipt){0}.node)) {
+    if (err == SL_OK && side.from.length >= sizeof((struct sl_transfer_params){0}.node)) {
         err = sl_fail(why, SL_ERR_INVALID, "hand-over: a node's name of %" PRIu64 " bytes",
                       side.from.length);
     }
@@ -161,8 +161,8 @@ static void receipts_note(struct sl_client *client, const struct sl_item_receipt
     pthread_mutex_unlock(&client->lock);
 }
 
-sl_err sl_handover_arrived(struct sl_client *client, const struct sl_receipt *receipts,
-                           uint32_t count, sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_kv_arrived(struct sl_client *client, const struct sl_transfer_params *receipts,
+                     uint32_t count, sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
     bool waiting[HANDOVER_BATCH_MAX] = {false};
     struct answers answers = {.codes = codes, .count = count};
@@ -193,8 +193,8 @@ sl_err sl_handover_arrived(struct sl_client *client, const struct sl_receipt *re
     return err;
 }
 
-sl_err sl_handover_end(struct sl_client *client, const uint64_t *ids, uint32_t count, sl_err *codes,
-                       uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_kv_end(struct sl_client *client, const uint64_t *ids, uint32_t count, sl_err *codes,
+                 uint64_t timeout_ns, struct sl_error *why)
 {
     struct answers answers = {.codes = codes, .count = count};
     sl_err err = batch_check(count, why);

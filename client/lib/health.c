@@ -6,7 +6,7 @@
 
 _Static_assert(SL_TROUBLE_BYTES >= SL_METRICS_REASON_BYTES, "the whole reason");
 
-bool sl_client_trouble(const struct sl_client *client, char out[SL_TROUBLE_BYTES])
+bool sl_client_health(const struct sl_client *client, char out[SL_TROUBLE_BYTES])
 {
     char path[sizeof client->paths.shm_dir + 32];
     struct sl_metrics_view *view = NULL;

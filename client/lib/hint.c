@@ -12,7 +12,7 @@ static_assert(SL_HINT_LANES == SL_SESSION_LANES, "as many in both");
 
 /* Tails first, as in loads: when memory runs short, heads of chains are worth more. */
 static void said_note(struct sl_client *client, const struct sl_hinted *of,
-                      const struct sl_said *said)
+                      const struct sl_packed_hints *said)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
@@ -28,9 +28,9 @@ static void said_note(struct sl_client *client, const struct sl_hinted *of,
         sl_client_look_batch(client, at, keys, share, entries, codes);
         for (uint32_t i = share; i-- > 0;) {
             if (codes[i] == SL_OK && entries[i].extent.generation != 0) {
-                sl_pins_note_said(at->pins, entries[i].ref,
-                                  entries[i].extent.generation | SL_ACCESS_STORED,
-                                  sl_said_pack(said) | SL_SAID_ALONE);
+                sl_pins_note_hints(at->pins, entries[i].ref,
+                                   entries[i].extent.generation | SL_ACCESS_STORED,
+                                   sl_packed_hints_pack(said) | SL_SAID_ALONE);
             }
         }
         end -= share;
@@ -67,16 +67,16 @@ static sl_err turn_tell(struct sl_client *client, const struct sl_hints *hints,
 sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
                      const struct sl_hinted *of, uint64_t timeout_ns, struct sl_error *why)
 {
-    struct sl_said said = {.session = (uint32_t)hints->session,
-                           .priority = (uint32_t)hints->priority,
-                           .keep_ns = hints->keep_ns};
+    struct sl_packed_hints said = {.session = (uint32_t)hints->session,
+                                   .priority = (uint32_t)hints->priority,
+                                   .keep_ns = hints->keep_ns};
     sl_err err = sl_client_hints_check("hint", hints, why);
     if (err == SL_OK && of->lane >= SL_HINT_LANES) {
         err =
             sl_fail(why, SL_ERR_INVALID, "hint: lane is %u, not below %u", of->lane, SL_HINT_LANES);
     }
     err = err == SL_OK ? sl_client_keys_check("hint", of->keys, of->count, why) : err;
-    err = err == SL_OK ? sl_client_talks(client, why) : err;
+    err = err == SL_OK ? sl_client_check_writable(client, why) : err;
     if (err != SL_OK || of->count == 0) {
         return err;
     }

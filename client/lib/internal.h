@@ -5,9 +5,9 @@
 #include "client/include/sluice.h"
 #include "client/lib/readers.h"
 #include "client/lib/turn.h"
-#include "ipc/msg/sl_ahead.h"
 #include "ipc/msg/sl_mailbox.h"
 #include "ipc/msg/sl_msg.h"
+#include "ipc/msg/sl_prealloc.h"
 #include "ipc/shm/sl_counts.h"
 #include "ipc/shm/sl_labels.h"
 #include "ipc/shm/sl_leases.h"
@@ -41,7 +41,7 @@
  * each in a section of its own (readers.h) or with a hold. After it was replaced by a newer one it
  * is unmapped when no section can reach it, it has no holds, and none of its pins is taken. */
 /* Where this process counts, and the filter of keys; NULL: the node has none. */
-struct sl_client_figures {
+struct sl_client_stats {
     struct sl_counts *counts;
     struct sl_labels *labels;
     struct sl_seen *seen;
@@ -52,7 +52,7 @@ struct sl_attachment {
     struct sl_index_view *view;
     _Atomic(struct sl_arena *) arenas[SL_CLIENT_ARENAS_MAX]; /* attached on first use */
     struct sl_pins *pins;                                    /* NULL: read-only */
-    _Atomic(struct sl_counts *) counts; /* these three as sl_client_figures; set and replaced */
+    _Atomic(struct sl_counts *) counts; /* these three as sl_client_stats; set and replaced */
     _Atomic(struct sl_labels *) labels; /* while the index stays the same */
     _Atomic(struct sl_seen *) seen;
     uint32_t number;        /* numbered from 0 within the client; never reused */
@@ -61,7 +61,7 @@ struct sl_attachment {
     _Atomic(struct sl_leases *) leases; /* NULL: not requested, or the node has none */
     struct sl_leases *old_leases[SL_CLIENT_OLD_LEASES_MAX]; /* replaced, under the client's lock */
     uint32_t old_leases_count;
-    struct sl_client_figures old_figures[SL_CLIENT_OLD_FIGURES_MAX]; /* likewise */
+    struct sl_client_stats old_figures[SL_CLIENT_OLD_FIGURES_MAX]; /* likewise */
     uint32_t old_figures_count;
     _Atomic uint64_t figures_again_ns; /* time of the next attempt; coarse */
     uint64_t figures_pause_ns;         /* under the client's lock; 0: the last attempt succeeded */
@@ -146,14 +146,14 @@ struct sl_client {
     uint32_t given_up_next;
     struct sl_item_claim *orphans; /* grants that will not be filled: to be aborted */
     uint32_t orphan_count;
-    struct sl_client_lent *lent;    /* extents that a GPU may still access (lent.h) */
-    bool lent_settling;             /* a thread checks which of them are free */
-    struct sl_ahead ahead;          /* extents granted in advance */
-    uint64_t ahead_useful_ns;       /* grants are used up to this age */
-    struct sl_pool *pools;          /* of this client */
-    bool apart;                     /* the node cannot see our process by its pid */
-    struct sl_descriptors *files;   /* serves memory of this process; NULL: not requested */
-    char tenant[SL_LABEL_ID_BYTES]; /* written before other threads use the client */
+    struct sl_client_deferred *lent; /* extents that a GPU may still access (lent.h) */
+    bool lent_settling;              /* a thread checks which of them are free */
+    struct sl_prealloc ahead;        /* extents granted in advance */
+    uint64_t ahead_useful_ns;        /* grants are used up to this age */
+    struct sl_pool *pools;           /* of this client */
+    bool apart;                      /* the node cannot see our process by its pid */
+    struct sl_descriptors *files;    /* serves memory of this process; NULL: not requested */
+    char tenant[SL_LABEL_ID_BYTES];  /* written before other threads use the client */
     struct sl_label_place tenant_place;
 };
 
@@ -164,11 +164,12 @@ bool sl_client_is_ours(const struct sl_client *client);
 struct sl_attachment *sl_client_attachment(const struct sl_client *client);
 /* Returns the number of the current attachment; any thread. */
 uint32_t sl_client_life(const struct sl_client *client);
-/* Returns the current attachment with a hold, to be released with sl_client_let; any thread. */
-struct sl_attachment *sl_client_hold(const struct sl_client *client);
+/* Returns the current attachment with a hold, to be released with sl_attachment_release; any
+ * thread. */
+struct sl_attachment *sl_attachment_acquire(const struct sl_client *client);
 /* Adds a hold to an attachment that is held or was found in this section. */
 void sl_attachment_hold(struct sl_attachment *at);
-void sl_client_let(struct sl_client *client, struct sl_attachment *at);
+void sl_attachment_release(struct sl_client *client, struct sl_attachment *at);
 /* Unmaps old attachments that are no longer used. Not under the lock. */
 void sl_client_sweep(struct sl_client *client);
 /* Attaches again if the node's files are no longer the mapped ones. force: even if just checked. */
@@ -176,20 +177,20 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
 /* The same for readers, which continue with their memory while a node is replaced. Errors:
  * SL_ERR_UNREACHABLE (it was stopped, and its files are missing for half a second), SL_ERR_CORRUPT
  * (its memory was truncated, and there is no new one yet). */
-sl_err sl_client_serves(struct sl_client *client, struct sl_error *why);
+sl_err sl_client_check_node(struct sl_client *client, struct sl_error *why);
 /* False: it does not, and all codes are set to the error. */
-bool sl_client_serves_batch(struct sl_client *client, sl_err *codes, uint32_t count,
-                            struct sl_error *why);
+bool sl_client_check_node_batch(struct sl_client *client, sl_err *codes, uint32_t count,
+                                struct sl_error *why);
 /* Whether some of it may read as zeros that no process wrote (sl_guard.h). Check this after each
  * access to its bytes and before relying on them: a write may be lost, and the registrar may not
  * see a pin. */
-bool sl_attachment_cut_is(const struct sl_attachment *at);
+bool sl_attachment_check_truncated(const struct sl_attachment *at);
 static inline bool sl_attachment_is_cut(const struct sl_attachment *at)
 {
-    return __builtin_expect(sl_guard_cuts() != 0, 0) && sl_attachment_cut_is(at);
+    return __builtin_expect(sl_guard_cuts() != 0, 0) && sl_attachment_check_truncated(at);
 }
 /* The error of calls in that case: SL_ERR_CORRUPT. */
-sl_err sl_client_cut_fail(const struct sl_client *client, struct sl_error *why);
+sl_err sl_client_fail_truncated(const struct sl_client *client, struct sl_error *why);
 /* NULL: no such arena, or outside its bounds. */
 void *sl_client_bytes(struct sl_client *client, struct sl_attachment *at, uint32_t arena,
                       uint64_t offset_bytes, uint64_t length_bytes);
@@ -248,7 +249,7 @@ void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struc
 uint64_t sl_client_deadline(const struct sl_client *client, uint64_t timeout_ns);
 uint64_t sl_client_random(void);
 uint64_t sl_client_op_id(struct sl_client *client);
-sl_err sl_client_talks(const struct sl_client *client, struct sl_error *why);
+sl_err sl_client_check_writable(const struct sl_client *client, struct sl_error *why);
 /* Starts the call, which ends by its deadline. Errors: SL_ERR_LIMIT, those of encode. */
 sl_err sl_client_call_start(struct sl_client *client, struct sl_client_call *call,
                             struct sl_error *why);
@@ -259,7 +260,7 @@ void sl_client_call_drop(struct sl_client *client, struct sl_client_call *call);
 /* Starts a call and waits for it. Returns the reply's code, or the reason why there was none. */
 sl_err sl_client_call(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
 /* Sends once, without waiting for an answer. False: it could not be sent now. */
-bool sl_client_tell(struct sl_client *client, const char *to, struct sl_msg *msg,
+bool sl_client_send(struct sl_client *client, const char *to, struct sl_msg *msg,
                     uint64_t budget_ns);
 /* Copies a text of a reply into a field of to_bytes, truncated if necessary, with a final NUL. */
 void sl_client_text_take(char *to, size_t to_bytes, const struct sl_text *from);
@@ -274,9 +275,10 @@ sl_err sl_client_keys_check(const char *what, const struct sl_object_key *keys, 
 uint32_t sl_client_keys_share(const struct sl_client *client, const struct sl_object_key *keys,
                               uint32_t count, struct sl_text *texts);
 /* Sends HELLO to the registrar if it does not know us. */
-sl_err sl_client_greet(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
+sl_err sl_client_hello(struct sl_client *client, uint64_t deadline_ns, struct sl_error *why);
 /* As sl_client_call, after making sure that the registrar knows us. */
-sl_err sl_client_ask(struct sl_client *client, struct sl_client_call *call, struct sl_error *why);
+sl_err sl_client_call_registrar(struct sl_client *client, struct sl_client_call *call,
+                                struct sl_error *why);
 void sl_client_orphan(struct sl_client *client, const struct sl_item_claim *claims, uint32_t count);
 void sl_client_sleep(uint64_t ns);
 
@@ -284,7 +286,7 @@ void sl_client_sleep(uint64_t ns);
  * expired, without waiting. True: there may be more. */
 bool sl_client_pump(struct sl_client *client);
 /* Call this next, before unlocking: arms the mailbox again for threads that sleep. */
-void sl_client_keep(struct sl_client *client);
+void sl_client_rearm_mailbox(struct sl_client *client);
 
 /* ---- files.c ---- */
 /* Serves descriptors of this process to the node from now on. Errors: of sl_descriptors_serve. */

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <openssl/evp.h>
 
-bool sl_key_fine(struct sl_object_key key)
+bool sl_key_valid(struct sl_object_key key)
 {
     return key.at != NULL && key.length >= 1 && key.length <= SL_KEY_BYTES_MAX &&
            sl_text_is_clean(key.at, key.length);

@@ -82,7 +82,7 @@ static sl_err layer_op_ended(struct sl_op *op, struct sl_error *why)
 }
 
 /* Reports the first `layers` layers as ready; a resent STORE includes them. */
-static sl_err layers_tell(struct sl_op *op, uint32_t layers, struct sl_error *why)
+static sl_err layers_report(struct sl_op *op, uint32_t layers, struct sl_error *why)
 {
     struct sl_client *client = op->engine->client;
     struct sl_msg ready = {.type = SL_MSG_LAYERS};
@@ -100,7 +100,7 @@ static sl_err layers_tell(struct sl_op *op, uint32_t layers, struct sl_error *wh
     ready.body.layers.target_op = op->result.op_id;
     ready.body.layers.layers = layers;
     if (!said &&
-        (!sent || !sl_client_tell(client, "coordinator", &ready,
+        (!sent || !sl_client_send(client, "coordinator", &ready,
                                   sl_budget_ns(sl_clock_monotonic_ns(), op->call.deadline_ns)))) {
         pthread_mutex_lock(&client->lock);
         op->call.next_send_ns = 0;
@@ -125,13 +125,13 @@ sl_err sl_op_layer_ready(struct sl_op *op, uint32_t layer, struct sl_error *why)
                    ? sl_fail(why, SL_ERR_EXISTS, "layer %u was reported before", layer)
                    : sl_fail(why, SL_ERR_INVALID, "layer %u: report layer %u first", layer, next);
     }
-    return layers_tell(op, layer + 1, why);
+    return layers_report(op, layer + 1, why);
 }
 
 sl_err sl_op_layers_ready(struct sl_op *op, uint32_t layers, struct sl_error *why)
 {
     sl_err err = layers == 0 ? SL_OK : layer_check(op, layers - 1, true, why);
-    return err != SL_OK || layers == 0 ? err : layers_tell(op, layers, why);
+    return err != SL_OK || layers == 0 ? err : layers_report(op, layers, why);
 }
 
 uint64_t sl_op_number(struct sl_op *op)
@@ -302,7 +302,7 @@ sl_err sl_layers_ready(struct sl_engine *engine, const struct sl_rank_layers *wh
         return err;
     }
     struct sl_msg ready = rank_message(engine, false, what);
-    if (timeout_ns == 0 && sl_client_tell(engine->client, "coordinator", &ready, FIRST_WORD_NS)) {
+    if (timeout_ns == 0 && sl_client_send(engine->client, "coordinator", &ready, FIRST_WORD_NS)) {
         return SL_OK;
     }
     return rank_ask(engine, false, what, until_ns, NULL, why);

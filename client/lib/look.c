@@ -93,7 +93,7 @@ sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *key
     }
     uint32_t weight = look_weight(count);
     uint64_t begin_ns = weight != 0 ? sl_clock_monotonic_ns() : 0;
-    bool serves = sl_client_serves_batch(client, codes, count, NULL);
+    bool serves = sl_client_check_node_batch(client, codes, count, NULL);
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     const struct sl_attachment *at = sl_client_attachment(client);
     bool late = false;
@@ -156,7 +156,7 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
                struct sl_error *why)
 {
     (void)sl_client_reattach(client, true, NULL);
-    sl_err err = sl_client_serves(client, why);
+    sl_err err = sl_client_check_node(client, why);
     if (err != SL_OK) {
         return err;
     }
@@ -164,7 +164,7 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
     if (key == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "list");
     }
-    struct sl_attachment *at = sl_client_hold(client); /* the callback may take its time */
+    struct sl_attachment *at = sl_attachment_acquire(client); /* the callback may take its time */
     size_t prefix_bytes = prefix == NULL ? 0 : strlen(prefix);
     struct sl_entry entry;
     uint64_t cursor = 0;
@@ -179,8 +179,8 @@ sl_err sl_list(struct sl_client *client, const char *prefix,
             break;
         }
     }
-    err = sl_attachment_is_cut(at) ? sl_client_cut_fail(client, why) : SL_OK;
-    sl_client_let(client, at);
+    err = sl_attachment_is_cut(at) ? sl_client_fail_truncated(client, why) : SL_OK;
+    sl_attachment_release(client, at);
     free(key);
     return err;
 }

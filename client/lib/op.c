@@ -194,17 +194,17 @@ static sl_err hashed_check(const struct sl_engine *engine, const struct sl_op_re
 static_assert(SL_KEEP_NS_LIMIT == SL_KEEP_NS_MAX, "a week in both");
 
 /* NOLINTNEXTLINE(misc-redundant-expression): one is of the interface, the other of messages */
-static_assert(SL_PREFILL_LIMIT == SL_PREFILL_MAX, "the same in both");
+static_assert(SL_COMPUTE_RATE_MAX == SL_PREFILL_MAX, "the same in both");
 
-static sl_err prefill_check(const struct sl_prefill *prefill, struct sl_error *why)
+static sl_err prefill_check(const struct sl_compute_rate *prefill, struct sl_error *why)
 {
-    bool fits =
-        prefill->tokens_per_s <= SL_PREFILL_LIMIT && prefill->doubles_at_token <= SL_PREFILL_LIMIT;
+    bool fits = prefill->tokens_per_s <= SL_COMPUTE_RATE_MAX &&
+                prefill->attention_doubles_at <= SL_COMPUTE_RATE_MAX;
     return fits ? SL_OK
                 : sl_fail(why, SL_ERR_INVALID,
                           "op: prefill of %" PRIu64 " tokens/s, twice the work at %" PRIu64
                           ": above 2^40",
-                          prefill->tokens_per_s, prefill->doubles_at_token);
+                          prefill->tokens_per_s, prefill->attention_doubles_at);
 }
 
 sl_err sl_client_hints_check(const char *what, const struct sl_hints *hints, struct sl_error *why)
@@ -329,7 +329,7 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                   .request = body.request,
                                   .traceparent = body.traceparent,
                                   .prefill_rate = request->prefill.tokens_per_s,
-                                  .prefill_doubles = request->prefill.doubles_at_token};
+                                  .prefill_doubles = request->prefill.attention_doubles_at};
         if (side != NULL) {
             (void)snprintf(op->prefill_node, sizeof op->prefill_node, "%s", side->from.at);
             msg->body.load.prefill_node = sl_text_of(op->prefill_node);
@@ -521,7 +521,7 @@ sl_err sl_op_poll(struct sl_op *op, struct sl_op_result *result)
     return sl_op_wait(op, 1, result);
 }
 
-sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *why)
+sl_err sl_op_transfer_params(struct sl_op *op, struct sl_transfer_params *out, struct sl_error *why)
 {
     struct sl_op_result result;
     if (!op->store || op->handover_id == 0) {
@@ -536,10 +536,10 @@ sl_err sl_op_receipt(struct sl_op *op, struct sl_receipt *out, struct sl_error *
         }
         return result.code;
     }
-    *out = (struct sl_receipt){.handover_id = op->receipt.handover_id,
-                               .keys_low = op->receipt.keys_low,
-                               .keys_high = op->receipt.keys_high,
-                               .block_end = (uint32_t)op->receipt.block_end};
+    *out = (struct sl_transfer_params){.handover_id = op->receipt.handover_id,
+                                       .keys_low = op->receipt.keys_low,
+                                       .keys_high = op->receipt.keys_high,
+                                       .block_end = (uint32_t)op->receipt.block_end};
     memcpy(out->node, op->receipt_node, sizeof out->node);
     return SL_OK;
 }
@@ -718,7 +718,7 @@ void sl_op_release(struct sl_op **op)
         struct sl_msg cancel = {
             .type = SL_MSG_CANCEL, .op_id = gone->result.op_id, .trace_id = gone->result.trace_id};
         cancel.body.cancel.target_op = gone->result.op_id;
-        sl_client_tell(client, "coordinator", &cancel, SL_CLIENT_CANCEL_NS);
+        sl_client_send(client, "coordinator", &cancel, SL_CLIENT_CANCEL_NS);
         sl_client_call_drop(client, &gone->call);
     }
     atomic_fetch_sub_explicit(&gone->engine->ops, 1, memory_order_relaxed);

@@ -18,7 +18,7 @@ struct sl_op_layers {
 };
 
 struct sl_op_origin {
-    char request[SL_ORIGIN_BYTES];
+    char request[SL_TRACE_CONTEXT_BYTES];
     char traceparent[SL_TRACEPARENT_BYTES + 1];
 };
 

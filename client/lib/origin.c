@@ -8,11 +8,11 @@
 #include <string.h>
 
 /* NOLINTNEXTLINE(misc-redundant-expression): one is of the interface, the other of messages */
-static_assert((int)SL_FATE_REFUSED == (int)SL_BLOCK_REFUSED, "the same in both");
+static_assert((int)SL_OUTCOME_REFUSED == (int)SL_BLOCK_REFUSED, "the same in both");
 
 static _Thread_local struct sl_op_origin origin_self;
 
-sl_err sl_origin_set(const struct sl_origin *origin, struct sl_error *why)
+sl_err sl_trace_context_set(const struct sl_trace_context *origin, struct sl_error *why)
 {
     struct sl_op_origin next = {.request = ""};
     const char *request = origin != NULL && origin->request != NULL ? origin->request : "";
@@ -41,11 +41,11 @@ void sl_op_origin_take(struct sl_op *op)
 /* ---- the outcome of an op ---- */
 
 struct asked {
-    struct sl_told *told;
+    struct sl_op_trace *told;
     bool answered;
 };
 
-void sl_told_free(struct sl_told *told)
+void sl_op_trace_free(struct sl_op_trace *told)
 {
     free(told->runs);
     free(told->keys);
@@ -54,21 +54,22 @@ void sl_told_free(struct sl_told *told)
     told->run_count = told->key_count = 0;
 }
 
-static void runs_take(struct sl_told *told, const struct sl_body_op_story_reply *body)
+static void runs_take(struct sl_op_trace *told, const struct sl_body_op_story_reply *body)
 {
     told->runs = malloc((body->runs.count + 1) * sizeof *told->runs);
     for (uint64_t i = 0; told->runs != NULL && i < body->runs.count; i++) {
         const struct sl_item_run *run = &body->runs.at[i];
-        told->runs[i] = (struct sl_told_run){
-            .count = (uint32_t)run->count,
-            .fate = run->fate <= SL_FATE_REFUSED ? (enum sl_fate)run->fate : SL_FATE_OPEN,
-            .at_ns = run->at_ns};
+        told->runs[i] = (struct sl_block_run){.count = (uint32_t)run->count,
+                                              .fate = run->fate <= SL_OUTCOME_REFUSED
+                                                          ? (enum sl_block_outcome)run->fate
+                                                          : SL_OUTCOME_OPEN,
+                                              .at_ns = run->at_ns};
         told->run_count++;
     }
 }
 
 /* Copies the keys, followed by their texts. */
-static void keys_take(struct sl_told *told, const struct sl_texts *from)
+static void keys_take(struct sl_op_trace *told, const struct sl_texts *from)
 {
     size_t bytes = from->count * sizeof *told->keys + 1;
     for (uint64_t i = 0; i < from->count; i++) {
@@ -88,12 +89,12 @@ static void story_taken(void *context, const struct sl_msg *reply)
 {
     struct asked *asked = context;
     const struct sl_body_op_story_reply *body = &reply->body.op_story_reply;
-    struct sl_told *told = asked->told;
+    struct sl_op_trace *told = asked->told;
     if (reply->code != SL_OK) {
         return;
     }
-    sl_told_free(told); /* from an answer that arrived twice */
-    *told = (struct sl_told){
+    sl_op_trace_free(told); /* from an answer that arrived twice */
+    *told = (struct sl_op_trace){
         .op_id = body->op,
         .trace_id = body->trace,
         .engine_id = body->engine_id,
@@ -115,15 +116,16 @@ static void story_taken(void *context, const struct sl_msg *reply)
     asked->answered = true;
 }
 
-sl_err sl_op_tell(struct sl_client *client, const char *id, uint32_t skip, struct sl_told *told,
-                  uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_op_trace_get(struct sl_client *client, const char *id, uint32_t skip,
+                       struct sl_op_trace *told, uint64_t timeout_ns, struct sl_error *why)
 {
-    *told = (struct sl_told){0};
+    *told = (struct sl_op_trace){0};
     struct asked asked = {.told = told};
-    if (id[0] == '\0' || strlen(id) >= SL_ORIGIN_BYTES || !sl_text_is_clean(id, strlen(id))) {
+    if (id[0] == '\0' || strlen(id) >= SL_TRACE_CONTEXT_BYTES ||
+        !sl_text_is_clean(id, strlen(id))) {
         return sl_fail(why, SL_ERR_INVALID,
                        "a trace id is hex digits, and a request's name UTF-8 of up to %u bytes",
-                       SL_ORIGIN_BYTES - 1);
+                       SL_TRACE_CONTEXT_BYTES - 1);
     }
     struct sl_client_call call = {.to = "coordinator",
                                   .deadline_ns = sl_client_deadline(client, timeout_ns),
@@ -132,7 +134,7 @@ sl_err sl_op_tell(struct sl_client *client, const char *id, uint32_t skip, struc
     call.msg.type = SL_MSG_OP_STORY;
     call.msg.body.op_story.id = sl_text_of(id);
     call.msg.body.op_story.skip = skip;
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     err = err == SL_OK ? sl_client_call(client, &call, why) : err;
     if (err == SL_OK && !asked.answered) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "the coordinator answered nothing about the op");

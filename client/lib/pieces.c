@@ -21,16 +21,16 @@ void sl_pieces_room_free(struct sl_pieces_room *room)
 
 static int by_offset(const void *a, const void *b)
 {
-    const struct sl_piece *left = a, *right = b;
+    const struct sl_iov *left = a, *right = b;
     return left->offset_bytes < right->offset_bytes ? -1 : left->offset_bytes > right->offset_bytes;
 }
 
 /* Makes a sorted copy without empty pieces; *count becomes their number. */
-static sl_err ordered(const struct sl_piece *pieces, uint32_t *count, struct sl_pieces_room *room)
+static sl_err ordered(const struct sl_iov *pieces, uint32_t *count, struct sl_pieces_room *room)
 {
     uint32_t kept = 0;
     if (room->count < *count) {
-        struct sl_piece *larger = malloc(*count * sizeof *larger);
+        struct sl_iov *larger = malloc(*count * sizeof *larger);
         if (larger == NULL) {
             return SL_ERR_NO_MEMORY;
         }
@@ -47,7 +47,7 @@ static sl_err ordered(const struct sl_piece *pieces, uint32_t *count, struct sl_
     return SL_OK;
 }
 
-sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why)
+sl_err sl_piece_check(const struct sl_iov *piece, struct sl_error *why)
 {
     if (piece->length_bytes == 0) {
         return SL_OK;
@@ -64,7 +64,7 @@ sl_err sl_piece_check(const struct sl_piece *piece, struct sl_error *why)
 }
 
 /* The number of pieces that follow each other from the value's start, and where they end. */
-static uint32_t run_of(const struct sl_piece *pieces, uint32_t count, uint64_t *end_bytes)
+static uint32_t run_of(const struct sl_iov *pieces, uint32_t count, uint64_t *end_bytes)
 {
     uint64_t end = 0;
     uint32_t i = 0;
@@ -82,7 +82,7 @@ static uint32_t run_of(const struct sl_piece *pieces, uint32_t count, uint64_t *
 }
 
 /* Describes what is wrong with the piece at which the run ended. */
-static sl_err run_broken(const struct sl_piece *piece, uint64_t end_bytes, struct sl_error *why)
+static sl_err run_broken(const struct sl_iov *piece, uint64_t end_bytes, struct sl_error *why)
 {
     if (piece->offset_bytes != end_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
@@ -95,7 +95,7 @@ static sl_err run_broken(const struct sl_piece *piece, uint64_t end_bytes, struc
     return sl_value_check(length_bytes, SL_VALUE_BYTES_MAX, why);
 }
 
-sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct sl_pieces_room *room,
+sl_err sl_pieces_measure(const struct sl_iov *pieces, uint32_t count, struct sl_pieces_room *room,
                          uint64_t *length_bytes, struct sl_error *why)
 {
     uint64_t end = 0;
@@ -121,7 +121,7 @@ sl_err sl_pieces_measure(const struct sl_piece *pieces, uint32_t count, struct s
     return sl_value_check(end, SL_VALUE_BYTES_MAX, why);
 }
 
-sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *pieces,
+sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_iov *pieces,
                         uint32_t count, struct sl_pieces_room *room, struct sl_digest *digest)
 {
     uint64_t end = 0;
@@ -148,11 +148,11 @@ sl_err sl_pieces_gather(void *to, uint64_t length_bytes, const struct sl_piece *
 /* ---- reading ---- */
 
 /* The position in the value up to which the pieces, in the given order, cover all bytes. */
-static uint64_t covered_by(const struct sl_piece *pieces, uint32_t count)
+static uint64_t covered_by(const struct sl_iov *pieces, uint32_t count)
 {
     uint64_t covered = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct sl_piece *piece = &pieces[i];
+        const struct sl_iov *piece = &pieces[i];
         if (piece->offset_bytes <= covered && piece->length_bytes > covered - piece->offset_bytes) {
             covered = piece->length_bytes > UINT64_MAX - piece->offset_bytes
                           ? UINT64_MAX
@@ -162,12 +162,12 @@ static uint64_t covered_by(const struct sl_piece *pieces, uint32_t count)
     return covered;
 }
 
-static sl_err covers(const struct sl_piece *pieces, uint32_t count, uint64_t length_bytes,
+static sl_err covers(const struct sl_iov *pieces, uint32_t count, uint64_t length_bytes,
                      struct sl_error *why)
 {
     uint64_t covered = covered_by(pieces, count);
     if (covered < length_bytes && count > 1) {
-        struct sl_piece few[ORDERED_INLINE];
+        struct sl_iov few[ORDERED_INLINE];
         struct sl_pieces_room many = {0};
         struct sl_pieces_room room = {.at = few, .count = ORDERED_INLINE};
         uint32_t kept = count;
@@ -184,18 +184,18 @@ static sl_err covers(const struct sl_piece *pieces, uint32_t count, uint64_t len
 }
 
 /* The number of the value's bytes that the piece takes. */
-static uint64_t share_of(const struct sl_piece *piece, uint64_t length_bytes)
+static uint64_t share_of(const struct sl_iov *piece, uint64_t length_bytes)
 {
     return piece->offset_bytes >= length_bytes
                ? 0
                : SL_MIN(piece->length_bytes, length_bytes - piece->offset_bytes);
 }
 
-sl_err sl_pieces_fit(const struct sl_piece *pieces, uint32_t count, bool whole,
-                     uint64_t length_bytes, struct sl_error *why)
+sl_err sl_pieces_fit(const struct sl_iov *pieces, uint32_t count, bool whole, uint64_t length_bytes,
+                     struct sl_error *why)
 {
     for (uint32_t i = 0; i < count; i++) {
-        const struct sl_piece *piece = &pieces[i];
+        const struct sl_iov *piece = &pieces[i];
         if (piece->length_bytes == 0) {
             continue;
         }
@@ -204,8 +204,7 @@ sl_err sl_pieces_fit(const struct sl_piece *pieces, uint32_t count, bool whole,
                            "the value has %" PRIu64 " bytes, a piece begins at %" PRIu64,
                            length_bytes, piece->offset_bytes);
         }
-        const struct sl_piece used = {.at = piece->at,
-                                      .length_bytes = share_of(piece, length_bytes)};
+        const struct sl_iov used = {.at = piece->at, .length_bytes = share_of(piece, length_bytes)};
         sl_err err = sl_piece_check(&used, why);
         if (err != SL_OK) {
             return err;
@@ -214,7 +213,7 @@ sl_err sl_pieces_fit(const struct sl_piece *pieces, uint32_t count, bool whole,
     return whole ? covers(pieces, count, length_bytes, why) : SL_OK;
 }
 
-void sl_pieces_scatter(const struct sl_piece *pieces, uint32_t count, const void *from,
+void sl_pieces_scatter(const struct sl_iov *pieces, uint32_t count, const void *from,
                        uint64_t length_bytes)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -227,7 +226,7 @@ void sl_pieces_scatter(const struct sl_piece *pieces, uint32_t count, const void
 
 /* ---- device memory ---- */
 
-bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count)
+bool sl_pieces_on_device(const struct sl_iov *pieces, uint32_t count)
 {
     int gpu = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -240,7 +239,7 @@ bool sl_pieces_on_device(const struct sl_piece *pieces, uint32_t count)
 }
 
 sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
-                              const struct sl_piece *pieces, uint32_t count,
+                              const struct sl_iov *pieces, uint32_t count,
                               struct sl_pieces_room *room, struct sl_gpu_copies *copies)
 {
     uint64_t end = 0;
@@ -250,7 +249,7 @@ sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
         pieces = room->at;
     }
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
-        const struct sl_piece *piece = &pieces[i];
+        const struct sl_iov *piece = &pieces[i];
         struct sl_gpu_copy copy = {.host = to + piece->offset_bytes,
                                    .device = (uintptr_t)piece->at,
                                    .length_bytes = piece->length_bytes,
@@ -267,7 +266,7 @@ sl_err sl_pieces_gather_later(unsigned char *to, const struct sl_arena *arena,
     return err;
 }
 
-sl_err sl_pieces_scatter_later(const struct sl_piece *pieces, uint32_t count, unsigned char *from,
+sl_err sl_pieces_scatter_later(const struct sl_iov *pieces, uint32_t count, unsigned char *from,
                                const struct sl_arena *arena, uint64_t length_bytes,
                                struct sl_gpu_copies *copies)
 {

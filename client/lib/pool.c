@@ -71,7 +71,7 @@ static sl_err pool_list(struct sl_pool *pool, struct sl_error *why)
 static struct sl_pool *pool_new(struct sl_client *client, const struct sl_pool_key *key,
                                 sl_err *err, struct sl_error *why)
 {
-    *err = sl_client_talks(client, why);
+    *err = sl_client_check_writable(client, why);
     if (*err == SL_OK) {
         *err = key_check(key, why);
     }
@@ -241,7 +241,7 @@ static sl_err take_ask(const struct sl_pool *pool, bool sluice, uint64_t deadlin
     call.msg.body.pool_take.pool = sl_text_of(pool->name);
     call.msg.body.pool_take.length_bytes = pool->length_bytes;
     call.msg.body.pool_take.sluice = sluice;
-    return sl_client_ask(pool->client, &call, why);
+    return sl_client_call_registrar(pool->client, &call, why);
 }
 
 static sl_err await_ask(const struct sl_pool *pool, uint64_t epoch, uint64_t deadline_ns,
@@ -254,7 +254,7 @@ static sl_err await_ask(const struct sl_pool *pool, uint64_t epoch, uint64_t dea
     call.msg.body.pool_await.rank = pool->rank;
     call.msg.body.pool_await.pool = sl_text_of(pool->name);
     call.msg.body.pool_await.epoch = epoch;
-    return sl_client_ask(pool->client, &call, why);
+    return sl_client_call_registrar(pool->client, &call, why);
 }
 
 static sl_err mapped_tell(struct sl_pool *pool, uint64_t deadline_ns, struct sl_error *why)
@@ -268,7 +268,7 @@ static sl_err mapped_tell(struct sl_pool *pool, uint64_t deadline_ns, struct sl_
     call.msg.body.pool_mapped.epoch = pool->epoch;
     call.msg.body.pool_mapped.has_fd = pool->fd >= 0;
     call.msg.body.pool_mapped.fd = pool->fd >= 0 ? (uint64_t)pool->fd : 0;
-    return sl_client_ask(pool->client, &call, why);
+    return sl_client_call_registrar(pool->client, &call, why);
 }
 
 /* epoch 0: anything that this client has or waits for under the key. Without an answer it ends with
@@ -366,7 +366,7 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     } else {
         call.msg.body.pool_ready.fd = (uint64_t)told->fd;
     }
-    sl_err err = sl_client_ask(pool->client, &call, why);
+    sl_err err = sl_client_call_registrar(pool->client, &call, why);
     if (err == SL_OK && memory != NULL) {
         pool_unmap(pool);
         pool->memory = *memory;
@@ -469,7 +469,7 @@ sl_err sl_pool_revoke(struct sl_pool *pool, uint64_t timeout_ns, struct sl_error
     if (!pool->owner) { /* asking also reports that it is unmapped here */
         pool_unmap(pool);
     }
-    return sl_client_ask(pool->client, &call, why);
+    return sl_client_call_registrar(pool->client, &call, why);
 }
 
 void sl_pool_release(struct sl_pool **pool)

@@ -4,7 +4,7 @@
  * Keys that exist are found in the index, without a message. Small values of a recurring size use
  * extents granted in advance, and need no reserve. */
 #include "client/lib/put.h"
-#include "client/lib/lent.h"
+#include "client/lib/deferred.h"
 #include "runtime/base/sl_backoff.h"
 
 #include <inttypes.h>
@@ -39,15 +39,15 @@ struct put_few {
     uint64_t lengths[ITEMS_INLINE];
 };
 
-const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
-                                        struct sl_piece *one, uint32_t *count)
+const struct sl_iov *sl_put_pieces_of(const struct put *put, uint64_t source, struct sl_iov *one,
+                                      uint32_t *count)
 {
     if (put->items_given != NULL) {
         *count = put->items_given[source].count;
         return put->items_given[source].at;
     }
-    *one = (struct sl_piece){.at = put->values[source].at,
-                             .length_bytes = put->values[source].length_bytes};
+    *one = (struct sl_iov){.at = put->values[source].at,
+                           .length_bytes = put->values[source].length_bytes};
     *count = 1;
     return one;
 }
@@ -55,9 +55,9 @@ const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
 /* Sets a code for an item that cannot be requested; BUSY means: still to do. */
 static sl_err put_checked(struct put *put, uint32_t source, uint64_t *length_bytes)
 {
-    struct sl_piece one;
+    struct sl_iov one;
     uint32_t count = 0;
-    const struct sl_piece *pieces = sl_put_pieces_of(put, source, &one, &count);
+    const struct sl_iov *pieces = sl_put_pieces_of(put, source, &one, &count);
     sl_err err = sl_put_check_names(put, source);
     if (err == SL_OK) {
         err = sl_pieces_measure(pieces, count, &put->pieces_room, length_bytes, put->why);
@@ -115,7 +115,7 @@ static sl_err put_ask(struct put *put)
     struct sl_client_call call = {.answered = grants_taken};
     call.msg.type = SL_MSG_RESERVE;
     call.msg.op_id = sl_client_op_id(put->client);
-    call.msg.body.reserve.wait = !put->at_once;
+    call.msg.body.reserve.wait = !put->no_wait;
     call.msg.body.reserve.ttl_ns = put->ttl_ns;
     call.msg.body.reserve.draft = put->draft;
     if (put->ttl_ns == 0 && !put->draft && total_bytes >= LARGE_BATCH_BYTES) {
@@ -184,7 +184,7 @@ static void put_abandon(struct put *put)
 {
     for (uint32_t i = 0; i < put->item_count; i++) {
         if (put->items[i].code == SL_OK) {
-            sl_put_spoilt(put, &put->items[i], SL_ERR_BUSY);
+            sl_put_item_abandon(put, &put->items[i], SL_ERR_BUSY);
         }
     }
 }
@@ -213,7 +213,7 @@ sl_err sl_put_reserve(struct put *put)
     return err;
 }
 
-void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code)
+void sl_put_item_abandon(struct put *put, struct put_item *item, sl_err code)
 {
     const struct sl_item_claim claim = {.ref = item->ref, .generation = item->generation};
     sl_put_unpin(put, item);
@@ -233,7 +233,7 @@ static void item_claim(struct put *put, uint32_t index, struct sl_digest digest)
 
 /* Copies host memory, and adds copies of device memory. */
 static sl_err item_fill_later(struct put *put, struct put_item *item, unsigned char *to,
-                              const struct sl_piece *pieces, uint32_t count)
+                              const struct sl_iov *pieces, uint32_t count)
 {
     uint32_t before = put->copies.count, values_before = put->copies.value_count;
     sl_err err = sl_gpu_copies_value(&put->copies, to, put_length(put, item->source));
@@ -253,10 +253,10 @@ static sl_err item_fill_later(struct put *put, struct put_item *item, unsigned c
 /* Copies host memory and computes its digest; device memory is copied later (item->later). */
 static sl_err item_fill(struct put *put, struct put_item *item, struct sl_digest *digest)
 {
-    struct sl_piece one;
+    struct sl_iov one;
     uint32_t count = 0;
     uint64_t length_bytes = put_length(put, item->source);
-    const struct sl_piece *pieces = sl_put_pieces_of(put, item->source, &one, &count);
+    const struct sl_iov *pieces = sl_put_pieces_of(put, item->source, &one, &count);
     void *to = sl_client_bytes(put->client, put->at, (uint32_t)item->arena, item->offset_bytes,
                                length_bytes);
     if (to == NULL) {
@@ -284,17 +284,17 @@ static void put_fill_later(struct put *put)
         } else if (put->copies.lent) {
             /* The GPU may still write there: neither claim nor pin is released before it has ended,
              * so that no other writer gets the extent. */
-            const struct sl_client_lending lending = {
+            const struct sl_client_deferral lending = {
                 .at = put->at,
                 .pin = item->pin,
                 .claim = {.ref = item->ref, .generation = item->generation},
                 .gpu = put->copies.lent_gpu,
                 .lent_count = put->copies.lent_count};
-            sl_client_lend_extent(put->client, &lending);
+            sl_client_extent_defer(put->client, &lending);
             item->pin = 0;
             item->code = (uint64_t)err;
         } else {
-            sl_put_spoilt(put, item, err);
+            sl_put_item_abandon(put, item, err);
         }
     }
 }
@@ -302,11 +302,11 @@ static void put_fill_later(struct put *put)
 /* Commits nothing of what was granted. */
 static void put_cut_end(struct put *put)
 {
-    (void)sl_client_cut_fail(put->client, put->why);
+    (void)sl_client_fail_truncated(put->client, put->why);
     put->claim_count = 0;
     for (uint32_t i = 0; i < put->item_count; i++) {
         if (put->items[i].code == SL_OK) {
-            sl_put_spoilt(put, &put->items[i], SL_ERR_CORRUPT);
+            sl_put_item_abandon(put, &put->items[i], SL_ERR_CORRUPT);
         }
     }
 }
@@ -329,7 +329,7 @@ void sl_put_fill(struct put *put)
         sl_err err = item_fill(put, item, &digest);
         later = later || item->later;
         if (err != SL_OK) {
-            sl_put_spoilt(put, item, err);
+            sl_put_item_abandon(put, item, err);
         } else if (!item->later) {
             item_claim(put, i, digest);
         }
@@ -351,7 +351,7 @@ static void commit_taken(void *context, const struct sl_msg *reply)
     for (uint32_t i = 0; i < put->claim_count; i++) {
         put->items[put->claim_items[i]].code = reply->body.commit_reply.codes.at[i];
     }
-    sl_put_ahead_arrived(put, reply);
+    sl_put_prealloc_add(put, reply);
 }
 
 /* Handles the claims if the answer has another count. */
@@ -387,14 +387,14 @@ static sl_err put_commit(struct put *put)
         call.msg.body.commit.named.at = put->named;
         call.msg.body.commit.named.count = put->claim_count;
     }
-    sl_put_ahead_wish(put, &call.msg.body.commit);
+    sl_put_prealloc_request(put, &call.msg.body.commit);
     put->asked_ahead = call.msg.body.commit.ahead_count > 0;
     sl_err err = sl_put_call(put, &call);
     if (err != SL_OK) { /* perhaps it was committed: then the registrar refuses the abort */
         sl_client_orphan(put->client, put->claims, put->claim_count);
     }
     if (put->ahead) {
-        sl_put_ahead_end(put, err);
+        sl_put_prealloc_end(put, err);
     }
     return err;
 }
@@ -428,13 +428,13 @@ static void put_look_up(struct put *put)
 static void put_measure(struct put *put)
 {
     put->space_bytes = 0;
-    if (put->terms != NULL || put->item_count > SL_AHEAD_EXTENTS) {
+    if (put->terms != NULL || put->item_count > SL_PREALLOC_EXTENTS) {
         return;
     }
     for (uint32_t i = 0; i < put->item_count; i++) {
         uint64_t source = put->items[i].source;
         uint64_t space = sl_extent_space(put_length(put, source));
-        if ((i > 0 && space != put->space_bytes) || space > SL_AHEAD_BYTES_MAX ||
+        if ((i > 0 && space != put->space_bytes) || space > SL_PREALLOC_BYTES_MAX ||
             put_bundle(put, source).length > 0) {
             put->space_bytes = 0;
             return;
@@ -456,7 +456,7 @@ static sl_err put_round_held(struct put *put)
         return SL_OK;
     }
     put_measure(put);
-    put->ahead = sl_put_ahead_take(put);
+    put->ahead = sl_put_prealloc_take(put);
     sl_err err = put->ahead ? SL_OK : sl_put_reserve(put);
     if (err != SL_OK) {
         return err;
@@ -467,15 +467,15 @@ static sl_err put_round_held(struct put *put)
 
 static sl_err put_round(struct put *put)
 {
-    sl_err err = sl_client_greet(put->client, put->deadline_ns, put->why);
+    sl_err err = sl_client_hello(put->client, put->deadline_ns, put->why);
     if (err != SL_OK) {
         return err;
     }
-    put->at = sl_client_hold(put->client);
+    put->at = sl_attachment_acquire(put->client);
     sl_gpu_copies_clear(&put->copies);
     err = put_round_held(put);
     if (!put->copies.lent) { /* otherwise the hold stays permanently: the GPU may still write */
-        sl_client_let(put->client, put->at);
+        sl_attachment_release(put->client, put->at);
     }
     return err;
 }
@@ -494,7 +494,7 @@ static bool put_settle(struct put *put, sl_err result)
             code = SL_ERR_PROTOCOL;
         }
         put->codes[put->items[i].source] = (sl_err)code;
-        bool waits = !put->at_once || !put->items[i].other_writes ||
+        bool waits = !put->no_wait || !put->items[i].other_writes ||
                      (put->terms != NULL && put->terms->replace);
         again = again || (code == SL_ERR_BUSY && waits);
     }
@@ -564,9 +564,9 @@ static uint64_t *put_lay_out(struct put *put, void *room, uint32_t count)
 }
 
 /* Executes any kind of put. */
-static sl_err put_carry_out(struct put *put, const struct sl_terms *terms, uint32_t count)
+static sl_err put_carry_out(struct put *put, const struct sl_put_options *terms, uint32_t count)
 {
-    sl_err err = sl_client_talks(put->client, put->why);
+    sl_err err = sl_client_check_writable(put->client, put->why);
     if (err != SL_OK) {
         return err;
     }
@@ -625,9 +625,9 @@ sl_err sl_put_batch(struct sl_client *client, const struct sl_object_key *keys,
     return put_carry_out(&put, NULL, count);
 }
 
-sl_err sl_put_pieces_after(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                           const struct sl_terms *terms, void *event, sl_err *codes,
-                           uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_putv_after_event(struct sl_client *client, const struct sl_iov_list *items,
+                           uint32_t count, const struct sl_put_options *terms, void *event,
+                           sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
 {
     if (items == NULL && count > 0) {
         return sl_fail(why, SL_ERR_INVALID, "put: %u items at address NULL", count);
@@ -641,11 +641,11 @@ sl_err sl_put_pieces_after(struct sl_client *client, const struct sl_pieces *ite
     return put_carry_out(&put, terms, count);
 }
 
-sl_err sl_put_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                     const struct sl_terms *terms, sl_err *codes, uint64_t timeout_ns,
-                     struct sl_error *why)
+sl_err sl_putv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
+               const struct sl_put_options *terms, sl_err *codes, uint64_t timeout_ns,
+               struct sl_error *why)
 {
-    return sl_put_pieces_after(client, items, count, terms, NULL, codes, timeout_ns, why);
+    return sl_putv_after_event(client, items, count, terms, NULL, codes, timeout_ns, why);
 }
 
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,

@@ -16,13 +16,13 @@ struct put_item {
 struct put {
     struct sl_client *client;
     /* The input: items; or keys, with one buffer each or (drafts) without bytes so far. */
-    const struct sl_pieces *items_given;
+    const struct sl_iov_list *items_given;
     const struct sl_object_key *keys;
     const struct sl_object_key *bundles; /* of keys; may be NULL */
     const struct sl_buffer *values;
-    const uint64_t *lengths;      /* of the values; used if there are no values */
-    const struct sl_terms *terms; /* NULL: none that the registrar needs */
-    bool at_once;
+    const uint64_t *lengths;            /* of the values; used if there are no values */
+    const struct sl_put_options *terms; /* NULL: none that the registrar needs */
+    bool no_wait;
     bool draft;      /* written in steps, and pinned meanwhile */
     uint64_t ttl_ns; /* 0: the longest time that a batch of its size may take */
     sl_err *codes;
@@ -66,15 +66,15 @@ static inline uint64_t put_length(const struct put *put, uint64_t source)
 
 /* ---- put.c ---- */
 /* Returns the pieces of a value. *one is storage for a buffer. */
-const struct sl_piece *sl_put_pieces_of(const struct put *put, uint64_t source,
-                                        struct sl_piece *one, uint32_t *count);
+const struct sl_iov *sl_put_pieces_of(const struct put *put, uint64_t source, struct sl_iov *one,
+                                      uint32_t *count);
 /* Whether it is a valid key: 1 to SL_KEY_BYTES_MAX bytes without NUL. */
-bool sl_put_key_fine(struct sl_object_key key);
+bool sl_put_key_valid(struct sl_object_key key);
 /* Both return SL_ERR_INVALID. */
 sl_err sl_put_check_names(const struct put *put, uint64_t source);
 sl_err sl_put_check_length(const struct put *put, uint64_t length_bytes);
 /* Copies the terms into put. Errors: SL_ERR_INVALID. */
-sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms);
+sl_err sl_put_take_terms(struct put *put, const struct sl_put_options *terms);
 /* Returns how many of the keys from `first` on fit into one message. */
 uint32_t sl_put_share(const struct put *put, uint32_t first, uint32_t count);
 /* Sends a request of the round to the registrar; `answered` is set. Errors: SL_ERR_BUSY (the node
@@ -84,7 +84,7 @@ sl_err sl_put_call(struct put *put, struct sl_client_call *call);
  * (the node was replaced meanwhile), SL_ERR_NO_MEMORY, those of a call. */
 sl_err sl_put_reserve(struct put *put);
 /* Returns the grant of an item that will not be filled, and sets its code. */
-void sl_put_spoilt(struct put *put, struct put_item *item, sl_err code);
+void sl_put_item_abandon(struct put *put, struct put_item *item, sl_err code);
 /* Copies the granted items' values into their extents; makes the claims of the round. */
 void sl_put_fill(struct put *put);
 /* Handles the claims if the answer has another count. */
@@ -93,13 +93,13 @@ void sl_put_unanswered(struct put *put);
 /* ---- put_ahead.c ---- */
 /* Takes one extent for each item of the round, pinned. False: not available, and nothing was
  * taken. */
-bool sl_put_ahead_take(struct put *put);
+bool sl_put_prealloc_take(struct put *put);
 /* Requests more with the round's COMMIT if values of this size recur. */
-void sl_put_ahead_wish(struct put *put, struct sl_body_commit *commit);
+void sl_put_prealloc_request(struct put *put, struct sl_body_commit *commit);
 /* Handles the answer. Under the client's lock. */
-void sl_put_ahead_arrived(struct put *put, const struct sl_msg *reply);
+void sl_put_prealloc_add(struct put *put, const struct sl_msg *reply);
 /* Ends the extents that the round took: used, kept for later, or to be returned. */
-void sl_put_ahead_end(struct put *put, sl_err result);
+void sl_put_prealloc_end(struct put *put, sl_err result);
 void sl_put_unpin(struct put *put, struct put_item *item);
 
 #endif

@@ -5,23 +5,23 @@
 #include <inttypes.h>
 #include <string.h>
 
-bool sl_put_key_fine(struct sl_object_key key)
+bool sl_put_key_valid(struct sl_object_key key)
 {
     return key.at != NULL && key.length >= 1 && key.length <= SL_KEY_BYTES_MAX &&
            memchr(key.at, 0, key.length) == NULL;
 }
 
 /* Whether the terms need a RESERVE, so that extents granted in advance cannot be used. */
-static bool terms_matter(const struct sl_terms *terms)
+static bool terms_matter(const struct sl_put_options *terms)
 {
     return terms != NULL && (terms->hard_pin || terms->soft_pin_ns != 0 || terms->replace ||
                              terms->contribution_count != 0);
 }
 
-sl_err sl_put_take_terms(struct put *put, const struct sl_terms *terms)
+sl_err sl_put_take_terms(struct put *put, const struct sl_put_options *terms)
 {
     put->terms = terms_matter(terms) ? terms : NULL;
-    put->at_once = terms != NULL && terms->at_once;
+    put->no_wait = terms != NULL && terms->no_wait;
     if (put->terms == NULL) {
         return SL_OK;
     }
@@ -47,7 +47,7 @@ sl_err sl_put_check_names(const struct put *put, uint64_t source)
 {
     struct sl_object_key key = put_key(put, source);
     struct sl_object_key bundle = put_bundle(put, source);
-    if (!sl_put_key_fine(key)) {
+    if (!sl_put_key_valid(key)) {
         return sl_fail(put->why, SL_ERR_INVALID, "key: 1 to %u bytes without NUL, not %u",
                        SL_KEY_BYTES_MAX, key.length);
     }

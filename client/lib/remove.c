@@ -35,7 +35,7 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     call.msg.body.remove.keys.count = removal->count;
     call.msg.body.remove.heed_leases = removal->heed_leases;
     call.msg.body.remove.tell_busy = removal->tell_busy;
-    sl_err err = sl_client_ask(client, &call, why);
+    sl_err err = sl_client_call_registrar(client, &call, why);
     for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
         removal->codes[i] = err;
     }
@@ -55,7 +55,7 @@ static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key
         codes[i] = SL_ERR_UNREACHABLE;
     }
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
-    err = sl_client_greet(client, deadline_ns, why);
+    err = sl_client_hello(client, deadline_ns, why);
     if (err != SL_OK || count == 0) {
         return err;
     }
@@ -113,12 +113,12 @@ sl_err sl_remove_all(struct sl_client *client, uint64_t timeout_ns, struct sl_er
     struct sl_client_call call = {.msg.type = SL_MSG_REMOVE,
                                   .deadline_ns = sl_client_deadline(client, timeout_ns)};
     call.msg.body.remove.all = true;
-    return sl_client_ask(client, &call, why);
+    return sl_client_call_registrar(client, &call, why);
 }
 
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why)
 {
     struct sl_client_call call = {.msg.type = SL_MSG_FLUSH,
                                   .deadline_ns = sl_client_deadline(client, timeout_ns)};
-    return sl_client_ask(client, &call, why);
+    return sl_client_call_registrar(client, &call, why);
 }

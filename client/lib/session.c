@@ -21,7 +21,7 @@ sl_err sl_session_pause(struct sl_client *client, const char *session_id, uint64
         return sl_fail(why, SL_ERR_INVALID,
                        "session pause: pause_ns is %" PRIu64 ", a week at most", pause_ns);
     }
-    sl_err err = sl_client_talks(client, why);
+    sl_err err = sl_client_check_writable(client, why);
     if (err != SL_OK) {
         return err;
     }

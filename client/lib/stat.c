@@ -27,7 +27,7 @@ sl_err sl_stat_batch(struct sl_client *client, const struct sl_object_key *keys,
     if (count > SL_BATCH_MAX) {
         return SL_ERR_INVALID;
     }
-    if (!sl_client_serves_batch(client, codes, count, NULL)) {
+    if (!sl_client_check_node_batch(client, codes, count, NULL)) {
         return SL_OK;
     }
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();

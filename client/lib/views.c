@@ -7,7 +7,7 @@ static bool pin_give_now(const struct sl_client *client, uint32_t number, sl_pin
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();
     struct sl_attachment *at = sl_client_attachment(client);
     if (at->number == number) {
-        sl_pins_give(at->pins, pin);
+        sl_pins_release(at->pins, pin);
     }
     return at->number == number;
 }
@@ -26,12 +26,12 @@ static void pin_give_of_old(struct sl_client *client, uint32_t number, sl_pin pi
     pthread_mutex_lock(&client->lock);
     struct sl_attachment *at = sl_client_attachment_of(client, number);
     if (at != NULL) { /* else a copy of the view was released before */
-        sl_pins_give(at->pins, pin);
+        sl_pins_release(at->pins, pin);
     }
     pthread_mutex_unlock(&client->lock);
 }
 
-bool sl_view_intact(struct sl_client *client, const struct sl_view *view)
+bool sl_view_valid(struct sl_client *client, const struct sl_view *view)
 {
     uint32_t number = (uint32_t)(view->private_pin >> 32);
     pthread_mutex_lock(&client->lock);

@@ -22,7 +22,7 @@ struct batch final : job {
     }
     py::keys given;
     std::vector<buffer> views;
-    std::vector<sl_piece> places;
+    std::vector<sl_iov> places;
 };
 
 /* ---- life ---- */

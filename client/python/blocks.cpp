@@ -8,10 +8,10 @@ namespace py
 static uint32_t look_do(engine &self, const hashes &given, uint32_t window, seconds hold,
                         unsigned char *there)
 {
-    const sl_look look = {given.at, given.count > 0 ? given.hash_bytes : 1, given.count, window,
-                          hold};
-    sl_looked looked = {};
-    self.ask([&](sl_error *why) { return sl_engine_look(self.at, &look, &looked, there, why); });
+    const sl_prefix_query look = {given.at, given.count > 0 ? given.hash_bytes : 1, given.count,
+                                  window, hold};
+    sl_prefix_result looked = {};
+    self.ask([&](sl_error *why) { return sl_prefix_match(self.at, &look, &looked, there, why); });
     return looked.prefix_count;
 }
 

@@ -27,7 +27,7 @@ class plan
     sl_engine_options options = {};
     uint32_t ranks_here = 0;
     sl_engine_pool pools[pools_max] = {};
-    std::list<lent> lent_pools; /* move to the engine once it is registered */
+    std::list<pool_use> pool_uses; /* move to the engine once it is registered */
 
   private:
     const char *take_text(PyObject *object);
@@ -151,7 +151,7 @@ void plan::take_pool(sl_engine_pool &pool, pool_plan &plan, PyObject *object)
         const items given =
             of_ranks(field(5), "pools of ranks", "a pool has one DevicePool a rank");
         for (uint32_t i = 0; i < given.count; i++) {
-            plan.from.push_back(lent_pools.emplace_back(given[i]).at());
+            plan.from.push_back(pool_uses.emplace_back(given[i]).at());
         }
         plan.from.push_back(nullptr); /* so that it has an address */
         pool.from = plan.from.data();
@@ -247,7 +247,7 @@ static ref engine_register(client &self, PyObject *name, PyObject *pools, uint32
     ask([&](sl_error *why) {
         return sl_engine_register(self.at, &options, wait, &registered, why);
     });
-    of.pools = std::move(plan.lent_pools);
+    of.pools = std::move(plan.pool_uses);
     of.started(registered);
     return made;
 }

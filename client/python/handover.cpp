@@ -18,13 +18,13 @@ void plain_take(PyObject *object, void *out, size_t count, const char *what)
 static ref handover_arrived(client &self, PyObject *sequence, timeout wait)
 {
     const items given(sequence, handovers_max, "hand-overs");
-    std::vector<sl_receipt> receipts = room<sl_receipt>(given.count);
+    std::vector<sl_transfer_params> receipts = room<sl_transfer_params>(given.count);
     std::vector<sl_err> codes = room<sl_err>(given.count);
     for (uint32_t i = 0; i < given.count; i++) {
         plain_take(given[i], &receipts[i], sizeof receipts[i], "receipt");
     }
     self.ask([&](sl_error *why) {
-        return sl_handover_arrived(self.at, receipts.data(), given.count, codes.data(), wait, why);
+        return sl_kv_arrived(self.at, receipts.data(), given.count, codes.data(), wait, why);
     });
     return codes_list(codes.data(), given.count);
 }
@@ -38,7 +38,7 @@ static ref handover_end(client &self, PyObject *sequence, timeout wait)
         ids[i] = u64(given[i]);
     }
     self.ask([&](sl_error *why) {
-        return sl_handover_end(self.at, ids.data(), given.count, codes.data(), wait, why);
+        return sl_kv_end(self.at, ids.data(), given.count, codes.data(), wait, why);
     });
     return codes_list(codes.data(), given.count);
 }

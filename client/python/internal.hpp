@@ -31,7 +31,7 @@ struct client final : holder<sl_client, sl_client_close> {
     }
     void end() override
     {
-        let_go();
+        object_release();
     }
 }; /* Returns a copy of the value, of any size. The caller has a use of the client. */
 ref value_get(client &self, sl_object_key key, uint64_t timeout_ns);
@@ -167,12 +167,12 @@ ref view_new(client &of, sl_view *view);
 /* ---- pool.cpp ---- */
 struct pool;
 /* An engine's use of a pool. */
-class lent
+class pool_use
 {
   public:
-    explicit lent(PyObject *pool);
-    lent(const lent &) = delete;
-    ~lent();
+    explicit pool_use(PyObject *pool);
+    pool_use(const pool_use &) = delete;
+    ~pool_use();
     [[nodiscard]] const sl_pool *at() const;
 
   private:
@@ -191,15 +191,15 @@ struct engine final : holder<sl_engine, sl_engine_end> {
     void end() override
     {
         const kept<client> of = std::move(by);
-        const std::list<lent> back = std::move(pools); /* released before the client */
-        let_go();
+        const std::list<pool_use> back = std::move(pools); /* released before the client */
+        object_release();
     }
 
     kept<client> by;
     ref name;
     std::vector<ref> pool_names;
     std::vector<uint64_t> memory_bytes; /* of each pool */
-    std::list<lent> pools;
+    std::list<pool_use> pools;
 };
 
 /* ---- op.cpp, layers.cpp ---- */

@@ -48,10 +48,10 @@ void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_er
             }
         }
         const auto missing = static_cast<uint32_t>(asked.size());
-        std::vector<sl_elsewhere> found(missing);
+        std::vector<sl_remote_info> found(missing);
         std::vector<sl_err> answers(missing, SL_ERR_NOT_FOUND);
-        err = sl_seek_batch(client, asked.data(), missing, found.data(), answers.data(), timeout_ns,
-                            why);
+        err = sl_remote_lookup_batch(client, asked.data(), missing, found.data(), answers.data(),
+                                     timeout_ns, why);
         for (uint32_t i = 0, next = 0; i < count; i++) {
             codes[i] = codes[i] == SL_ERR_NOT_FOUND ? answers[next++] : codes[i];
         }
@@ -66,7 +66,7 @@ void look_at(sl_client *client, const sl_object_key *keys, uint32_t count, sl_er
 sl_err jobs::copy_slice(const slice &part, uint64_t left_ns, sl_error *why)
 {
     const job &of = *part.of;
-    sl_pieces items[slice_keys] = {};
+    sl_iov_list items[slice_keys] = {};
     uint64_t lengths[slice_keys] = {};
     sl_err *codes = &of.codes[part.first];
     for (uint32_t i = 0; i < part.count; i++) {
@@ -75,9 +75,9 @@ sl_err jobs::copy_slice(const slice &part, uint64_t left_ns, sl_error *why)
         items[i].count = 1;
     }
     if (of.kind == task::put) {
-        return sl_put_pieces(client, items, part.count, nullptr, codes, left_ns, why);
+        return sl_putv(client, items, part.count, nullptr, codes, left_ns, why);
     }
-    const sl_err err = sl_get_pieces(client, items, part.count, true, lengths, codes, left_ns, why);
+    const sl_err err = sl_getv(client, items, part.count, true, lengths, codes, left_ns, why);
     /* A value smaller than its piece leaves the rest of the piece unwritten, so it is no hit. */
     for (uint32_t i = 0; err == SL_OK && i < part.count; i++) {
         const uint64_t room_bytes = items[i].at->length_bytes;

@@ -30,7 +30,7 @@ struct job {
     uint64_t timeout_ns = 0; /* from the submission on; > 0 */
     uint32_t count = 0;
     const sl_object_key *keys = nullptr; /* [count] */
-    sl_piece *pieces = nullptr;          /* [count]; NULL for look, remove */
+    sl_iov *pieces = nullptr;            /* [count]; NULL for look, remove */
     sl_err *codes = nullptr;             /* [count]; valid when the job has ended */
     sl_error why = {};                   /* of the first failure; SL_OK: none */
 

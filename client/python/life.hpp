@@ -80,7 +80,7 @@ template <typename T, void (*release)(T **)> struct holder : life {
         at = made;
         begin();
     }
-    void let_go()
+    void object_release()
     {
         if (T *gone = std::exchange(at, nullptr); gone != nullptr && !foreign()) {
             const unlocked now;

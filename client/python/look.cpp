@@ -102,7 +102,7 @@ static ref list(client &self, const char *prefix, PyObject *limit)
 
 static ref explain(client &self, const keys &names, timeout wait)
 {
-    sl_story stories[SL_EXPLAIN_KEYS_MAX];
+    sl_miss_reason stories[SL_EXPLAIN_KEYS_MAX];
     if (names.count > SL_EXPLAIN_KEYS_MAX) {
         refuse(SL_ERR_INVALID, "explain: at most 64 keys");
     }
@@ -110,7 +110,7 @@ static ref explain(client &self, const keys &names, timeout wait)
         return sl_explain(self.at, names.at.data(), names.count, stories, wait, why);
     });
     return list_of(names.count, [&](size_t i) {
-        const sl_story &story = stories[i];
+        const sl_miss_reason &story = stories[i];
         return record(kinds.story, story.code,
                       story.ago_ns == 0 ? none() : give(seconds_of(story.ago_ns)), story.text);
     });

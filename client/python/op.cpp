@@ -175,7 +175,7 @@ void request::take_layer_ends(size_t pool_count)
 }
 
 /* Tokens per second, or a pair with the position of the token that takes twice as long. */
-static sl_prefill prefill_of(PyObject *prefill)
+static sl_compute_rate prefill_of(PyObject *prefill)
 {
     if (prefill == nullptr || prefill == Py_None) {
         return {};
@@ -271,7 +271,7 @@ static ref send(engine &self, uint64_t id, request &wanted, PyObject *before,
         options.ticket = &ticket;
     }
     return op_start(self, wanted, [&](auto at, auto request, auto op, auto why) {
-        return sl_handover_send_start(at, request, &options, op, why);
+        return sl_kv_send_start(at, request, &options, op, why);
     });
 }
 
@@ -279,7 +279,7 @@ static ref receive(engine &self, uint64_t id, request &wanted, PyObject *before,
                    std::optional<uint32_t> mode, PyObject *given, text_or_none node)
 {
     sl_handover_options options = handover_of(id, mode);
-    sl_receipt receipt = {};
+    sl_transfer_params receipt = {};
     options.from = node;
     wanted.take_before(before);
     if (unless_none(given) != nullptr) {
@@ -287,7 +287,7 @@ static ref receive(engine &self, uint64_t id, request &wanted, PyObject *before,
         options.receipt = &receipt;
     }
     return op_start(self, wanted, [&](auto at, auto request, auto op, auto why) {
-        return sl_handover_receive_start(at, request, &options, op, why);
+        return sl_kv_receive_start(at, request, &options, op, why);
     });
 }
 
@@ -486,9 +486,9 @@ template <auto question> static bool block_ask(op &self, uint32_t block)
 
 static ref op_receipt(op &self)
 {
-    sl_receipt receipt;
+    sl_transfer_params receipt;
     std::memset(&receipt, 0, sizeof receipt); /* padding as well */
-    self.ask([&](sl_error *why) { return sl_op_receipt(self.at, &receipt, why); });
+    self.ask([&](sl_error *why) { return sl_op_transfer_params(self.at, &receipt, why); });
     return bytes(&receipt, sizeof receipt);
 }
 

@@ -126,7 +126,7 @@ class pages
     explicit pages(PyObject *const *given);
 
     page_keys keys;
-    std::vector<sl_pieces> values;
+    std::vector<sl_iov_list> values;
     std::vector<uint64_t> wanted,
         found; /* bytes of each value: expected, of one page; read, of all */
     uint64_t timeout_ns;
@@ -146,7 +146,7 @@ class pages
     uint64_t page, limit;
     u64s addresses, strides, lengths, offsets, counts, steps; /* [values][pieces] */
     u64s sizes;                                               /* [values] */
-    std::vector<sl_piece> pieces;
+    std::vector<sl_iov> pieces;
 };
 #define PAGE_WORDS                                                                             \
     "(keys, indices, page, limit, addresses, strides, lengths, *, prefix='', suffixes=('',), " \
@@ -165,7 +165,7 @@ pages::pages(PyObject *const *given)
         refuse(SL_ERR_INVALID, "a call has 1 to 1048576 pieces");
     }
     pieces.reserve(each * keys.page_count);
-    values = room<sl_pieces>(keys.count);
+    values = room<sl_iov_list>(keys.count);
     wanted = room<uint64_t>(keys.value_count);
     found = room<uint64_t>(keys.count);
     fill();
@@ -266,8 +266,8 @@ void pages::fill()
 static ref put_pages(client &self, pages &given)
 {
     self.ask([&](sl_error *why) {
-        return sl_put_pieces(self.at, given.values.data(), given.keys.count, nullptr,
-                             given.keys.codes.data(), given.timeout_ns, why);
+        return sl_putv(self.at, given.values.data(), given.keys.count, nullptr,
+                       given.keys.codes.data(), given.timeout_ns, why);
     });
     return page_codes(given.keys);
 }
@@ -276,8 +276,8 @@ static ref put_pages(client &self, pages &given)
 static ref get_pages(client &self, pages &given)
 {
     self.ask([&](sl_error *why) {
-        return sl_get_pieces(self.at, given.values.data(), given.keys.count, false,
-                             given.found.data(), given.keys.codes.data(), given.timeout_ns, why);
+        return sl_getv(self.at, given.values.data(), given.keys.count, false, given.found.data(),
+                       given.keys.codes.data(), given.timeout_ns, why);
     });
     for (uint32_t i = 0; i < given.keys.count; i++) {
         if (given.keys.codes[i] == SL_OK &&

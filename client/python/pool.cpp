@@ -19,7 +19,7 @@ struct pool final : holder<sl_pool, sl_pool_release> {
     void end() override
     {
         const kept<client> of = std::move(by);
-        let_go();
+        object_release();
     }
 
     kept<client> by;                     /* until released */
@@ -27,7 +27,7 @@ struct pool final : holder<sl_pool, sl_pool_release> {
     bool owner = false, calling = false, revoking = false;
 };
 
-lent::lent(PyObject *object)
+pool_use::pool_use(PyObject *object)
 {
     if (Py_TYPE(object) != kinds.pool) {
         fail(PyExc_TypeError, "a DevicePool is needed");
@@ -41,14 +41,14 @@ lent::lent(PyObject *object)
     Py_INCREF(object);
 }
 
-lent::~lent()
+pool_use::~pool_use()
 {
     of->engines--;
     of->leave();
     Py_DECREF(object(of));
 }
 
-const sl_pool *lent::at() const
+const sl_pool *pool_use::at() const
 {
     return of->at;
 }

@@ -35,8 +35,8 @@ static uint64_t required_bytes(module &, PyObject *buffers)
 
 static void set_origin(module &, text_or_none request, text_or_none traceparent)
 {
-    const sl_origin origin = {request, traceparent};
-    ask([&](sl_error *why) { return sl_origin_set(&origin, why); });
+    const sl_trace_context origin = {request, traceparent};
+    ask([&](sl_error *why) { return sl_trace_context_set(&origin, why); });
 }
 
 static uint64_t team_number(module &, PyObject *name)
@@ -51,7 +51,7 @@ static uint64_t team_number(module &, PyObject *name)
 
 static uint32_t look_prefix(module &, PyObject *sequence, uint32_t count)
 {
-    sl_look_class classes[pools_max];
+    sl_prefix_class classes[pools_max];
     const ref list = own(PySequence_List(sequence));
     const auto number = static_cast<size_t>(PyList_Size(list.get()));
     if (number < 1 || number > pools_max) {
@@ -70,7 +70,7 @@ static uint32_t look_prefix(module &, PyObject *sequence, uint32_t count)
         classes[i] = {reinterpret_cast<const unsigned char *>(PyBytes_AsString(bits)),
                       u32(PyTuple_GetItem(pair, 1))};
     }
-    return sl_look_prefix(classes, static_cast<uint32_t>(number), count);
+    return sl_prefix_match_hybrid(classes, static_cast<uint32_t>(number), count);
 }
 
 static sl_handover_mode handover_mode(module &)
@@ -118,7 +118,7 @@ static void contribute(client &self, const char *name, uint64_t length_bytes, ti
         refuse(SL_ERR_INVALID, "contribute: length is 0");
     }
     self.ask([&](sl_error *why) {
-        return sl_contribute(self.at, name, length_bytes, false, wait, why);
+        return sl_segment_mount(self.at, name, length_bytes, false, wait, why);
     });
 }
 
@@ -129,7 +129,7 @@ void contribution_methods(methods &of_client)
                "Contributes memory to the node, under a name of its own, until withdraw() or "
                "close(). UnsupportedError: the node accepts none."),
         METHOD("withdraw", "(name, *, timeout=None)",
-               (bound<sl_withdraw, client, const char *, timeout>::it),
+               (bound<sl_segment_unmount, client, const char *, timeout>::it),
                "Removes a contribution from the node; waits until its memory is no longer used."));
 }
 

@@ -174,13 +174,13 @@ bool sl_mailbox_spin(struct sl_mailbox *mailbox, uint64_t until_ns)
             sl_spin_pause();
         }
     } while (!came && sl_clock_monotonic_ns() < end_ns);
-    sl_spin_learn(&mailbox->spin, came);
+    sl_spin_result(&mailbox->spin, came);
     return came;
 }
 
 /* ----------------------------------------------- opening */
 
-static void lane_stands(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
+static void lane_opened(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     slot->state = SL_LANE_STANDS;
     slot->deadline_ns = SL_NEVER_NS;
@@ -245,7 +245,7 @@ static void offer_answered(struct sl_mailbox *mailbox, struct sl_mailbox_lane *s
     if (err == SL_OK) {
         mailbox->peers[slot->peer - 1].offer_pause_ns = OFFER_PAUSE_NS;
         mailbox->connect_count++;
-        lane_stands(mailbox, slot);
+        lane_opened(mailbox, slot);
     } else if (err != SL_ERR_NOT_FOUND) {
         lane_free(mailbox, slot, err == SL_ERR_PEER_DIED ? SL_ERR_UNREACHABLE : err);
     }
@@ -266,7 +266,7 @@ static struct sl_mailbox_lane *lane_of(const struct sl_mailbox *mailbox, const c
 
 /* A name that connects again is a restarted process, or one that gave up its lane: the new lane
  * counts, after the frames left in the old one. */
-static void lane_succeeds(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
+static void lane_replace_older(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
 {
     struct sl_mailbox_lane *old = lane_of(mailbox, slot->lane.name, SL_LANE_STANDS);
     if (old != NULL) {
@@ -326,13 +326,13 @@ static void offer_came(struct sl_mailbox *mailbox, struct sl_mailbox_lane *slot)
         err = SL_ERR_OS;
     }
     if (err == SL_OK) {
-        lane_succeeds(mailbox, slot);
+        lane_replace_older(mailbox, slot);
     }
     if (err != SL_ERR_PEER_DIED && sl_lane_confirm(&slot->lane, err) != SL_OK) {
         err = SL_ERR_PEER_DIED;
     }
     if (err == SL_OK) {
-        lane_stands(mailbox, slot);
+        lane_opened(mailbox, slot);
         return;
     }
     mailbox->stats.lanes_refused++;
@@ -414,7 +414,7 @@ void sl_mailbox_lanes_event(struct sl_mailbox *mailbox, enum sl_mailbox_tag tag,
     struct sl_mailbox_lane *slot = &mailbox->lanes[number];
     if (tag == SL_TAG_BELL) { /* a frame was written, which the ring shows as well */
         if (slot->lane.doorbell_fd >= 0) {
-            sl_lane_rung(&slot->lane);
+            sl_lane_bell_drain(&slot->lane);
         }
     } else if (slot->state == SL_LANE_OFFERED) {
         offer_answered(mailbox, slot);

@@ -34,7 +34,7 @@ struct sl_process;
 /* Handles a system call that met unmapped memory, since another process truncated the shared
  * memory. Logs it and exits at once without sending or writing anything, as an access to such
  * memory does. The actor's next process continues with what remains. */
-_Noreturn void sl_process_cut(struct sl_process *process);
+_Noreturn void sl_process_exit_truncated(struct sl_process *process);
 
 struct sl_process_watch {
     struct sl_proc_id proc;

@@ -272,7 +272,7 @@ bool sl_calls_expired(struct sl_calls *calls, uint64_t now_ns, struct sl_call *o
     return false;
 }
 
-void sl_calls_forget(struct sl_calls *calls, uint64_t seq)
+void sl_calls_drop(struct sl_calls *calls, uint64_t seq)
 {
     struct slot *slot = slot_find(calls, seq);
     if (slot != NULL) {

@@ -111,48 +111,48 @@ static sl_err values_skip(struct frame *frame, uint64_t count, struct sl_error *
 
 /* ---- by the table ---- */
 
-struct spot {
+struct slot {
     struct sl_codec *codec;
     struct frame *frame; /* the rest of the frame */
     struct sl_field_place place;
     bool may_lack_fields; /* the sender is older */
 };
 
-static sl_err reject(const struct spot *spot, const struct sl_field *field, sl_err code,
+static sl_err reject(const struct slot *slot, const struct sl_field *field, sl_err code,
                      const char *what)
 {
-    (void)sl_field_fail(&spot->place, field, code, what);
+    (void)sl_field_fail(&slot->place, field, code, what);
     return code;
 }
 
 /* A field that an older sender does not know reads as 0 or empty, which is allowed. */
-static sl_err missing(const struct spot *spot, const struct sl_field *field)
+static sl_err missing(const struct slot *slot, const struct sl_field *field)
 {
-    return spot->may_lack_fields && field->low == 0
+    return slot->may_lack_fields && field->low == 0
                ? SL_OK
-               : reject(spot, field, SL_ERR_PROTOCOL, "missing");
+               : reject(slot, field, SL_ERR_PROTOCOL, "missing");
 }
 
-static sl_err reject_range(const struct spot *spot, const struct sl_field *field,
+static sl_err reject_range(const struct slot *slot, const struct sl_field *field,
                            const char *called, uint64_t value)
 {
     sl_err code = value > field->high ? SL_ERR_LIMIT : SL_ERR_PROTOCOL;
-    return sl_field_fail_range(&spot->place, field, code, called, value);
+    return sl_field_fail_range(&slot->place, field, code, called, value);
 }
 
-static sl_err take(const struct spot *spot, const struct sl_field *field, uint64_t length_bytes,
+static sl_err take(const struct slot *slot, const struct sl_field *field, uint64_t length_bytes,
                    void **out)
 {
-    *out = sl_bump_take(&spot->codec->bump, length_bytes);
-    return *out != NULL ? SL_OK : reject(spot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
+    *out = sl_bump_take(&slot->codec->bump, length_bytes);
+    return *out != NULL ? SL_OK : reject(slot, field, SL_ERR_NO_MEMORY, "no memory to decode it");
 }
 
 /* Copies the bytes so that the frame need not be kept; one more byte is the zero of texts. */
-static sl_err copy_out(const struct spot *spot, const struct sl_field *field, const char *from,
+static sl_err copy_out(const struct slot *slot, const struct sl_field *field, const char *from,
                        uint64_t length, struct sl_text *out)
 {
     void *to;
-    if (take(spot, field, length + 1, &to) != SL_OK) {
+    if (take(slot, field, length + 1, &to) != SL_OK) {
         return SL_ERR_NO_MEMORY;
     }
     if (length > 0) {
@@ -162,31 +162,31 @@ static sl_err copy_out(const struct spot *spot, const struct sl_field *field, co
     return SL_OK;
 }
 
-static sl_err take_text(const struct spot *spot, const struct sl_field *field,
+static sl_err take_text(const struct slot *slot, const struct sl_field *field,
                         const struct value *value, struct sl_text *out)
 {
     if (value->kind != KIND_TEXT) {
-        return reject(spot, field, SL_ERR_PROTOCOL, "not a text");
+        return reject(slot, field, SL_ERR_PROTOCOL, "not a text");
     }
     if (sl_field_is_out(field, value->number)) {
-        return reject_range(spot, field, "length in bytes", value->number);
+        return reject_range(slot, field, "length in bytes", value->number);
     }
     if (!sl_text_is_clean(value->bytes, value->number)) {
-        return reject(spot, field, SL_ERR_PROTOCOL, "not UTF-8 without zero bytes");
+        return reject(slot, field, SL_ERR_PROTOCOL, "not UTF-8 without zero bytes");
     }
-    return copy_out(spot, field, value->bytes, value->number, out);
+    return copy_out(slot, field, value->bytes, value->number, out);
 }
 
 /* U64, BOOL, TEXT, BIN. */
-static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
+static sl_err take_plain(const struct slot *slot, const struct sl_field *field,
                          const struct value *value, unsigned char *to)
 {
     if (field->kind == SL_FIELD_U64) {
         if (value->kind != KIND_UINT) {
-            return reject(spot, field, SL_ERR_PROTOCOL, "not an unsigned integer");
+            return reject(slot, field, SL_ERR_PROTOCOL, "not an unsigned integer");
         }
         if (sl_field_is_out(field, value->number)) {
-            return reject_range(spot, field, "value", value->number);
+            return reject_range(slot, field, "value", value->number);
         }
         memcpy(to, &value->number, sizeof(value->number));
         return SL_OK;
@@ -194,7 +194,7 @@ static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
     if (field->kind == SL_FIELD_BOOL) {
         bool is_true = value->number != 0;
         if (value->kind != KIND_BOOL) {
-            return reject(spot, field, SL_ERR_PROTOCOL, "not a boolean");
+            return reject(slot, field, SL_ERR_PROTOCOL, "not a boolean");
         }
         memcpy(to, &is_true, sizeof(is_true));
         return SL_OK;
@@ -202,13 +202,13 @@ static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
     struct sl_text out;
     sl_err err;
     if (field->kind == SL_FIELD_TEXT) {
-        err = take_text(spot, field, value, &out);
+        err = take_text(slot, field, value, &out);
     } else if (value->kind != KIND_BIN) {
-        err = reject(spot, field, SL_ERR_PROTOCOL, "not bytes");
+        err = reject(slot, field, SL_ERR_PROTOCOL, "not bytes");
     } else if (sl_field_is_out(field, value->number)) {
-        err = reject_range(spot, field, "length in bytes", value->number);
+        err = reject_range(slot, field, "length in bytes", value->number);
     } else {
-        err = copy_out(spot, field, value->bytes, value->number, &out);
+        err = copy_out(slot, field, value->bytes, value->number, &out);
     }
     if (err == SL_OK) {
         memcpy(to, &out, sizeof(out));
@@ -216,44 +216,44 @@ static sl_err take_plain(const struct spot *spot, const struct sl_field *field,
     return err;
 }
 
-static sl_err decode_u64s(const struct spot *spot, const struct sl_field *field, uint64_t count,
+static sl_err decode_u64s(const struct slot *slot, const struct sl_field *field, uint64_t count,
                           void **at)
 {
     struct value value;
-    sl_err err = take(spot, field, count * sizeof(uint64_t), at);
+    sl_err err = take(slot, field, count * sizeof(uint64_t), at);
     for (uint64_t i = 0; err == SL_OK && i < count; i++) {
-        err = value_take(spot->frame, &value, spot->place.why);
+        err = value_take(slot->frame, &value, slot->place.why);
         if (err == SL_OK && value.kind != KIND_UINT) {
-            return reject(spot, field, SL_ERR_PROTOCOL, "an element is not an unsigned integer");
+            return reject(slot, field, SL_ERR_PROTOCOL, "an element is not an unsigned integer");
         }
         ((uint64_t *)*at)[i] = err == SL_OK ? value.number : 0;
     }
     return err;
 }
 
-static sl_err decode_texts(const struct spot *spot, const struct sl_field *field, uint64_t count,
+static sl_err decode_texts(const struct slot *slot, const struct sl_field *field, uint64_t count,
                            void **at)
 {
     const struct sl_field each = {
         .name = field->name, .low = 1, .high = SL_TEXTS_BYTES_MAX, .kind = SL_FIELD_TEXT};
     struct value value;
-    sl_err err = take(spot, field, count * sizeof(struct sl_text), at);
+    sl_err err = take(slot, field, count * sizeof(struct sl_text), at);
     for (uint64_t i = 0; err == SL_OK && i < count; i++) {
-        err = value_take(spot->frame, &value, spot->place.why);
-        err = err == SL_OK ? take_text(spot, &each, &value, &((struct sl_text *)*at)[i]) : err;
+        err = value_take(slot->frame, &value, slot->place.why);
+        err = err == SL_OK ? take_text(slot, &each, &value, &((struct sl_text *)*at)[i]) : err;
     }
     return err;
 }
 
-static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to);
+static sl_err decode_struct(const struct slot *slot, const struct sl_shape *shape, void *to);
 
 /* Items contain no lists (the table cannot nest them), so this nests once. */
-static sl_err decode_list(const struct spot *spot, const struct sl_field *field, uint64_t count,
+static sl_err decode_list(const struct slot *slot, const struct sl_field *field, uint64_t count,
                           void **at)
 {
     const struct sl_shape *shape = field->item();
-    sl_err err = take(spot, field, count * shape->struct_bytes, at);
-    struct spot inner = *spot;
+    sl_err err = take(slot, field, count * shape->struct_bytes, at);
+    struct slot inner = *slot;
     inner.place.list = field->name;
     for (uint64_t i = 0; err == SL_OK && i < count; i++) {
         inner.place.index = i;
@@ -262,30 +262,30 @@ static sl_err decode_list(const struct spot *spot, const struct sl_field *field,
     return err;
 }
 
-static sl_err decode_field(const struct spot *spot, const struct sl_field *field, unsigned char *to)
+static sl_err decode_field(const struct slot *slot, const struct sl_field *field, unsigned char *to)
 {
     struct value value;
-    sl_err err = value_take(spot->frame, &value, spot->place.why);
+    sl_err err = value_take(slot->frame, &value, slot->place.why);
     if (err != SL_OK) {
         return err;
     }
     if (field->kind != SL_FIELD_LIST && field->kind != SL_FIELD_U64S &&
         field->kind != SL_FIELD_TEXTS) {
-        return take_plain(spot, field, &value, to);
+        return take_plain(slot, field, &value, to);
     }
     if (value.kind != KIND_ARRAY) {
-        return reject(spot, field, SL_ERR_PROTOCOL, "not an array");
+        return reject(slot, field, SL_ERR_PROTOCOL, "not an array");
     }
     if (sl_field_is_out(field, value.number)) {
-        return reject_range(spot, field, "count", value.number);
+        return reject_range(slot, field, "count", value.number);
     }
     void *at = NULL;
     if (field->kind == SL_FIELD_LIST) {
-        err = decode_list(spot, field, value.number, &at);
+        err = decode_list(slot, field, value.number, &at);
     } else if (field->kind == SL_FIELD_U64S) {
-        err = decode_u64s(spot, field, value.number, &at);
+        err = decode_u64s(slot, field, value.number, &at);
     } else {
-        err = decode_texts(spot, field, value.number, &at);
+        err = decode_texts(slot, field, value.number, &at);
     }
     if (err == SL_OK) {
         const struct sl_counted list = {.at = at, .count = value.number};
@@ -295,25 +295,25 @@ static sl_err decode_field(const struct spot *spot, const struct sl_field *field
 }
 
 /* Decodes an array of fields into a zeroed struct. Values after the known fields are ignored. */
-static sl_err decode_struct(const struct spot *spot, const struct sl_shape *shape, void *to)
+static sl_err decode_struct(const struct slot *slot, const struct sl_shape *shape, void *to)
 {
     struct value value = {0};
-    sl_err err = value_take(spot->frame, &value, spot->place.why);
+    sl_err err = value_take(slot->frame, &value, slot->place.why);
     if (err == SL_OK && value.kind != KIND_ARRAY) {
-        return spot->place.list != NULL
-                   ? sl_fail(spot->place.why, SL_ERR_PROTOCOL, "%s.%s[%" PRIu64 "]: not an array",
-                             spot->place.message, spot->place.list, spot->place.index)
-                   : sl_fail(spot->place.why, SL_ERR_PROTOCOL, "%s: not an array",
-                             spot->place.message);
+        return slot->place.list != NULL
+                   ? sl_fail(slot->place.why, SL_ERR_PROTOCOL, "%s.%s[%" PRIu64 "]: not an array",
+                             slot->place.message, slot->place.list, slot->place.index)
+                   : sl_fail(slot->place.why, SL_ERR_PROTOCOL, "%s: not an array",
+                             slot->place.message);
     }
     for (uint32_t i = 0; err == SL_OK && i < shape->field_count; i++) {
         const struct sl_field *field = &shape->fields[i];
         err = i < value.number
-                  ? decode_field(spot, field, (unsigned char *)to + field->offset_bytes)
-                  : missing(spot, field);
+                  ? decode_field(slot, field, (unsigned char *)to + field->offset_bytes)
+                  : missing(slot, field);
     }
     return err == SL_OK && value.number > shape->field_count
-               ? values_skip(spot->frame, value.number - shape->field_count, spot->place.why)
+               ? values_skip(slot->frame, value.number - shape->field_count, slot->place.why)
                : err;
 }
 
@@ -342,15 +342,15 @@ static sl_err decode_version(struct frame frame, uint64_t *version, struct sl_er
     return err;
 }
 
-static sl_err envelope_read(const struct spot *spot, struct sl_msg *out)
+static sl_err envelope_read(const struct slot *slot, struct sl_msg *out)
 {
     struct sl_envelope envelope = {0};
-    sl_err err = decode_struct(spot, sl_shape_envelope(), &envelope);
+    sl_err err = decode_struct(slot, sl_shape_envelope(), &envelope);
     if (err != SL_OK) {
         return err;
     }
     if (!sl_actor_name_is_clean(envelope.sender.at, envelope.sender.length)) {
-        return sl_fail(spot->place.why, SL_ERR_PROTOCOL,
+        return sl_fail(slot->place.why, SL_ERR_PROTOCOL,
                        "envelope.sender: not a name of an actor or client");
     }
     *out = (struct sl_msg){
@@ -368,45 +368,45 @@ static sl_err envelope_read(const struct spot *spot, struct sl_msg *out)
     return SL_OK;
 }
 
-static sl_err decode_envelope(struct spot *spot, struct sl_msg *out)
+static sl_err decode_envelope(struct slot *slot, struct sl_msg *out)
 {
     uint64_t version = 0;
-    sl_err err = decode_version(*spot->frame, &version, spot->place.why);
+    sl_err err = decode_version(*slot->frame, &version, slot->place.why);
     if (err == SL_ERR_VERSION) {
         /* Envelopes only ever grow: an envelope of any version names the sender. */
-        struct spot quiet = *spot;
+        struct slot quiet = *slot;
         quiet.place.why = NULL;
-        spot->codec->envelope_is_intact = envelope_read(&quiet, out) == SL_OK;
+        slot->codec->envelope_is_intact = envelope_read(&quiet, out) == SL_OK;
     }
     if (err != SL_OK) {
         return err;
     }
-    spot->may_lack_fields = version < SL_WIRE_VERSION;
-    return envelope_read(spot, out);
+    slot->may_lack_fields = version < SL_WIRE_VERSION;
+    return envelope_read(slot, out);
 }
 
 /* Decodes the body and checks that the frame ends after it. */
-static sl_err decode_body(struct spot *spot, struct sl_msg *msg)
+static sl_err decode_body(struct slot *slot, struct sl_msg *msg)
 {
     const struct sl_msg_info *info = sl_msg_info(msg->type);
-    struct frame bare = *spot->frame;
+    struct frame bare = *slot->frame;
     struct value value = {.kind = KIND_OTHER};
     if (info == NULL || msg->type >= SL_MSG_LOCAL_MIN) {
-        return sl_fail(spot->place.why, SL_ERR_UNSUPPORTED,
+        return sl_fail(slot->place.why, SL_ERR_UNSUPPORTED,
                        "envelope.type: message %u is not known", msg->type);
     }
-    spot->place.message = info->name;
+    slot->place.message = info->name;
     bool may_be_bare = SL_MSG_IS_REPLY(msg->type) && msg->code != SL_OK;
     sl_err err = SL_OK;
     if (may_be_bare && value_take(&bare, &value, NULL) == SL_OK && value.kind == KIND_ARRAY &&
         value.number == 0) {
-        *spot->frame = bare;
+        *slot->frame = bare;
     } else {
-        err = decode_struct(spot, info->body(), &msg->body);
+        err = decode_struct(slot, info->body(), &msg->body);
     }
-    return err == SL_OK && spot->frame->at != spot->frame->end
-               ? sl_fail(spot->place.why, SL_ERR_PROTOCOL, "frame has %zu bytes after its end",
-                         (size_t)(spot->frame->end - spot->frame->at))
+    return err == SL_OK && slot->frame->at != slot->frame->end
+               ? sl_fail(slot->place.why, SL_ERR_PROTOCOL, "frame has %zu bytes after its end",
+                         (size_t)(slot->frame->end - slot->frame->at))
                : err;
 }
 
@@ -414,7 +414,7 @@ sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_
                        struct sl_msg *out, struct sl_error *why)
 {
     struct frame whole = {.at = frame, .end = (const unsigned char *)frame + length_bytes};
-    struct spot spot = {
+    struct slot slot = {
         .codec = codec, .frame = &whole, .place = {.message = "envelope", .why = why}};
     struct sl_msg *msg = &codec->envelope;
     struct value value;
@@ -428,7 +428,7 @@ sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_
     if (err == SL_OK && (value.kind != KIND_ARRAY || value.number != 2)) {
         err = sl_fail(why, SL_ERR_PROTOCOL, "frame is not an array of envelope and body");
     }
-    err = err == SL_OK ? decode_envelope(&spot, msg) : err;
+    err = err == SL_OK ? decode_envelope(&slot, msg) : err;
     if (err != SL_OK) {
         if (codec->envelope_is_intact) {
             *out = *msg;
@@ -437,7 +437,7 @@ sl_err sl_codec_decode(struct sl_codec *codec, const void *frame, size_t length_
     }
     codec->envelope_is_intact = true;
     struct sl_msg decoded = *msg;
-    err = decode_body(&spot, &decoded);
+    err = decode_body(&slot, &decoded);
     if (err == SL_OK) {
         *out = decoded;
     } else if (err == SL_ERR_UNSUPPORTED) {

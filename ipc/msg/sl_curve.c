@@ -74,7 +74,7 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
     sl_err err = path_of(directory, node, ".secret", secret_path, why);
     err = err == SL_OK ? path_of(directory, node, ".pub", public_path, why) : err;
     err = err == SL_OK && access(directory, F_OK) != 0 ? sl_dir_make_for(directory, 0, why) : err;
-    err = err == SL_OK ? sl_trust_place(directory, why) : err;
+    err = err == SL_OK ? sl_trust_directory(directory, why) : err;
     bool for_another = err == SL_ERR_FOREIGN && geteuid() == 0 && stat(directory, &status) == 0 &&
                        (status.st_mode & 0022) == 0; /* root creates the keys of a node's user */
     if (err != SL_OK && !for_another) {
@@ -127,7 +127,7 @@ static bool value_of(const char *text, const char *word, char out[SL_CURVE_TEXT_
     return false;
 }
 
-/* placed: sl_trust_place has checked the directory. */
+/* placed: sl_trust_directory has checked the directory. */
 static sl_err file_read(const char *path, bool private, bool placed, char text[FILE_BYTES_MAX + 1],
                         struct sl_error *why)
 {
@@ -191,7 +191,7 @@ sl_err sl_curve_who(const char *directory, const char public_text[SL_CURVE_TEXT_
                     char name[32])
 {
     char candidate[SL_NAME_BYTES_MAX + 1], text[SL_CURVE_TEXT_BYTES];
-    DIR *files = sl_trust_place(directory, NULL) == SL_OK ? opendir(directory) : NULL;
+    DIR *files = sl_trust_directory(directory, NULL) == SL_OK ? opendir(directory) : NULL;
     if (files == NULL) {
         return SL_ERR_PERMISSION;
     }

@@ -402,7 +402,7 @@ static sl_err offer_check(const struct offer *offer, ssize_t length_bytes, const
     uint64_t name_length = strnlen(offer->name, sizeof(offer->name));
     bool good = name_length < sizeof(offer->name) &&
                 sl_actor_name_is_clean(offer->name, name_length) && offer->reserved == 0 &&
-                sl_queue_bytes_are_fit(offer->ring_bytes) &&
+                sl_queue_bytes_valid(offer->ring_bytes) &&
                 sealed_bytes(fds[FD_MEMORY], SEALS_NEEDED) == memory_bytes_of(offer->ring_bytes) &&
                 is_doorbell(fds[FD_OFFERERS_BELL]) && is_doorbell(fds[FD_ACCEPTORS_BELL]);
     return good ? SL_OK : SL_ERR_PROTOCOL;
@@ -524,7 +524,7 @@ void sl_lane_ring(const struct sl_lane *lane)
     (void)written;
 }
 
-void sl_lane_rung(struct sl_lane *lane)
+void sl_lane_bell_drain(struct sl_lane *lane)
 {
     char bytes[BELL_BYTES];
     /* Each ring is an event, even of a pipe that is not empty: reading each would be another

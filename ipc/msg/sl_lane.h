@@ -86,6 +86,6 @@ bool sl_lane_holds(const struct sl_lane *lane);
 /* Rings the other side's doorbell. */
 void sl_lane_ring(const struct sl_lane *lane);
 /* Counts a ring of our own doorbell, which is emptied now and then. */
-void sl_lane_rung(struct sl_lane *lane);
+void sl_lane_bell_drain(struct sl_lane *lane);
 
 #endif

@@ -67,7 +67,7 @@ static sl_err options_check(const struct sl_mailbox_options *options, struct sl_
         return sl_fail(why, SL_ERR_INVALID, "message bound of %" PRIu64 " bytes is not in 64..2^30",
                        options->message_bytes_max);
     }
-    if (!sl_queue_bytes_are_fit(options->ring_bytes)) {
+    if (!sl_queue_bytes_valid(options->ring_bytes)) {
         return sl_fail(why, SL_ERR_INVALID,
                        "ring of %" PRIu64 " bytes is not a power of two in 4 KiB..64 MiB",
                        options->ring_bytes);

@@ -128,16 +128,17 @@ void sl_reply_fail(struct sl_env *env, const struct sl_msg *request, sl_err code
                    const char *format, ...) SL_PRINTF(4, 5);
 
 /* The parts of a request that are needed to answer it later. */
-struct sl_return {
+struct sl_reply_route {
     char to[32];
     uint64_t op_id, trace_id, seq, deadline_ns;
     uint32_t type;
 };
-void sl_return_keep(const struct sl_msg *request,
-                    struct sl_return *out); /* deadline: received_ns + budget */
+void sl_reply_route_keep(const struct sl_msg *request,
+                         struct sl_reply_route *out); /* deadline: received_ns + budget */
 /* Whether request is a resend of the kept one. */
-bool sl_return_is_of(const struct sl_return *kept, const struct sl_msg *request);
-void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply);
+bool sl_reply_route_matches(const struct sl_reply_route *kept, const struct sl_msg *request);
+void sl_reply_route_send(struct sl_env *env, const struct sl_reply_route *to,
+                         const struct sl_msg *reply);
 
 /* ---- outstanding requests ---- */
 
@@ -168,7 +169,7 @@ bool sl_calls_match(struct sl_calls *calls, const struct sl_msg *reply, struct s
  * false. Schedules the next wake-up with env. */
 bool sl_calls_expired(struct sl_calls *calls, uint64_t now_ns, struct sl_call *out);
 /* Ends a call without waiting for its answer. A later answer is dropped. */
-void sl_calls_forget(struct sl_calls *calls, uint64_t seq);
+void sl_calls_drop(struct sl_calls *calls, uint64_t seq);
 uint32_t sl_calls_count(const struct sl_calls *calls);
 
 #endif

@@ -276,7 +276,7 @@
     X(place, SL_ITEM_PLACE)               \
     X(window, SL_ITEM_WINDOW)             \
     X(node, SL_ITEM_NODE)                 \
-    X(spot, SL_ITEM_SPOT)                 \
+    X(slot, SL_ITEM_SPOT)                 \
     X(arrived, SL_ITEM_ARRIVED)           \
     X(door, SL_ITEM_DOOR)                 \
     X(receipt, SL_ITEM_RECEIPT)           \
@@ -357,7 +357,7 @@
     F(BOOL, chain, 0, 1,                                                                                     \
       "they are a chain of blocks, head first; blocks after a missing one are not wanted")                   \
     F(BOOL, sure, 0, 1, "a peer reported that it has them: peers that had not are asked again")              \
-    L(spots, spot, SL_BATCH_MAX,                                                                             \
+    L(slots, slot, SL_BATCH_MAX,                                                                             \
       "only from other nodes: pool slots to write to instead of memory; key by key, one at least, disjoint") \
     F(U64, chain_bytes, 0, UINT64_MAX,                                                                       \
       "with for_ns: missing bytes of these and the rest of their chain; 0: only of these")                   \
@@ -754,7 +754,7 @@
     F(U64, number, 1, UINT32_MAX, "number of this message in its loan: 1, 2, ...")           \
     F(BOOL, last, 0, 1, "the last one: all parts are complete; answered when the loan ends") \
     L(pieces, arrived, 512, "ready to be read")                                              \
-    L(spots, spot, 512, "one for each: where its part is; item counts from 0")
+    L(slots, slot, 512, "one for each: where its part is; item counts from 0")
 /* prefill's transporter -> decode's. op_id: the sender's number of the loan. */
 #define SL_BODY_PEER_LEND(F, L)                                                              \
     F(BIN, ticket, 1, 128, "of a BRING of the receiver")                                     \

@@ -93,7 +93,7 @@ _Noreturn static void segment_cut(void)
     _exit(EXIT_FAILED);
 }
 
-_Noreturn void sl_process_cut(struct sl_process *process)
+_Noreturn void sl_process_exit_truncated(struct sl_process *process)
 {
     sl_log_write(process->env.log, SL_LOG_ERROR, 0,
                  "%s ends: shared memory of this node was cut short by another process",
@@ -485,7 +485,7 @@ static sl_err open_mailbox(struct sl_process *process, struct sl_error *why)
         err = sl_mailbox_join(process->mailbox, sl_loop_fd(process->loop), why);
     }
     if (err == SL_OK) {
-        sl_loop_wait_by(process->loop, wait_at_mailbox, process);
+        sl_loop_set_wait(process->loop, wait_at_mailbox, process);
     }
     return err;
 }
@@ -507,7 +507,7 @@ static void take_priority(struct sl_process *process)
 static sl_err process_open(struct sl_process *process, struct sl_error *why)
 {
     process->clients_at_ns = SL_NEVER_NS;
-    atomic_store_explicit(&sl_guard_ends, segment_cut, memory_order_release);
+    atomic_store_explicit(&sl_guard_cut_hook, segment_cut, memory_order_release);
     /* Numbers increase from one process of a name to the next: a FENCE covers what its predecessor
      * sent. */
     process->env.next_seq = sl_clock_monotonic_ns();
@@ -630,7 +630,7 @@ static bool settings_read(struct sl_process *process, int argc, char **argv, int
     if (err == SL_OK) {
         err = sl_config_load(process->config, NULL, argc, argv, NULL, &why);
     }
-    err = err == SL_OK ? sl_config_closed(process->config, &why) : err;
+    err = err == SL_OK ? sl_config_check_access(process->config, &why) : err;
     if (err == SL_OK) {
         process->env.config = process->config;
         return true;

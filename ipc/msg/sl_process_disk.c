@@ -45,7 +45,7 @@ static void disk_ready(void *context, int fd, uint32_t events)
         const struct sl_process_completion *done = &self->done[i];
         struct sl_msg msg = {.type = SL_MSG_LOCAL_IO};
         if (done->os_code == EFAULT) { /* not the disk: the request's memory was truncated */
-            sl_process_cut(process);
+            sl_process_exit_truncated(process);
         }
         if (done->os_code != 0) {
             msg.code =

@@ -11,7 +11,7 @@
 #define KIND_SHIFT  32
 #define CHECK_SHIFT 40
 
-bool sl_queue_bytes_are_fit(uint64_t ring_bytes)
+bool sl_queue_bytes_valid(uint64_t ring_bytes)
 {
     return ring_bytes >= SL_QUEUE_BYTES_MIN && ring_bytes <= SL_QUEUE_BYTES_MAX &&
            (ring_bytes & (ring_bytes - 1)) == 0;
@@ -25,14 +25,14 @@ uint64_t sl_queue_frame_bytes_max(uint64_t ring_bytes)
 void sl_queue_writer_init(struct sl_queue_writer *writer, struct sl_queue_shared *shared,
                           void *ring, uint64_t ring_bytes)
 {
-    SL_ASSERT(sl_queue_bytes_are_fit(ring_bytes));
+    SL_ASSERT(sl_queue_bytes_valid(ring_bytes));
     *writer = (struct sl_queue_writer){.shared = shared, .ring = ring, .ring_bytes = ring_bytes};
 }
 
 void sl_queue_reader_init(struct sl_queue_reader *reader, struct sl_queue_shared *shared,
                           const void *ring, uint64_t ring_bytes)
 {
-    SL_ASSERT(sl_queue_bytes_are_fit(ring_bytes));
+    SL_ASSERT(sl_queue_bytes_valid(ring_bytes));
     *reader = (struct sl_queue_reader){.shared = shared, .ring = ring, .ring_bytes = ring_bytes};
 }
 

@@ -61,7 +61,7 @@ struct sl_queue_reader {
 };
 
 /* Whether it is a power of two within the bounds. */
-bool sl_queue_bytes_are_fit(uint64_t ring_bytes);
+bool sl_queue_bytes_valid(uint64_t ring_bytes);
 /* The longest frame is an eighth of the ring, so that a ring always holds several. */
 uint64_t sl_queue_frame_bytes_max(uint64_t ring_bytes);
 

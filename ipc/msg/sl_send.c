@@ -150,7 +150,8 @@ static sl_err reply_send(struct sl_env *env, const char *to, const struct sl_msg
     return SL_OK;
 }
 
-void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struct sl_msg *reply)
+void sl_reply_route_send(struct sl_env *env, const struct sl_reply_route *to,
+                         const struct sl_msg *reply)
 {
     if (SL_MSG_IS_REPLY(to->type) || to->type >= SL_MSG_LOCAL_MIN) {
         return; /* replies and completions have no requester */
@@ -189,9 +190,9 @@ void sl_return_reply(struct sl_env *env, const struct sl_return *to, const struc
     }
 }
 
-void sl_return_keep(const struct sl_msg *request, struct sl_return *out)
+void sl_reply_route_keep(const struct sl_msg *request, struct sl_reply_route *out)
 {
-    *out = (struct sl_return){
+    *out = (struct sl_reply_route){
         .op_id = request->op_id,
         .trace_id = request->trace_id,
         .seq = request->seq,
@@ -204,16 +205,16 @@ void sl_return_keep(const struct sl_msg *request, struct sl_return *out)
     }
 }
 
-bool sl_return_is_of(const struct sl_return *kept, const struct sl_msg *request)
+bool sl_reply_route_matches(const struct sl_reply_route *kept, const struct sl_msg *request)
 {
     return kept->seq == request->seq && strcmp(kept->to, request->sender.at) == 0;
 }
 
 void sl_reply(struct sl_env *env, const struct sl_msg *request, const struct sl_msg *reply)
 {
-    struct sl_return to;
-    sl_return_keep(request, &to);
-    sl_return_reply(env, &to, reply);
+    struct sl_reply_route to;
+    sl_reply_route_keep(request, &to);
+    sl_reply_route_send(env, &to, reply);
 }
 
 void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code,

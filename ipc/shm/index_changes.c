@@ -121,8 +121,8 @@ static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t i
 
 /* The key reported for a slot is now in another one, which takes over the state. False: the other
  * slot has another key to report first. */
-static bool slot_hand_over(struct sl_index_changes *changes, uint64_t from, uint64_t to,
-                           uint64_t word)
+static bool slot_report_move(struct sl_index_changes *changes, uint64_t from, uint64_t to,
+                             uint64_t word)
 {
     if (changes->ids[to] == changes->ids[from]) {
         return true; /* also reported there */
@@ -172,7 +172,7 @@ static enum index_look hash_look(const struct sl_index_view *view, uint64_t hash
 
 /* Its key was reported as removed. Meanwhile it may have been reported for another slot of its
  * path, and may soon return there under the same word: mark that slot as not reported. */
-static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t hash, uint64_t id)
+static void report_elsewhere_clear(struct sl_index_changes *changes, uint64_t hash, uint64_t id)
 {
     const struct sl_index_view *view = changes->view;
     uint64_t bucket = hash_bucket(view, hash);
@@ -191,8 +191,8 @@ static void told_elsewhere_forget(struct sl_index_changes *changes, uint64_t has
 /* Reports the key of this slot as removed, unless it is in another slot. A key that cannot be
  * remembered where it is now is reported as removed, and as existing when the walk gets there.
  * False: refused, or its record is being written or just returned. */
-static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_index_change_fn fn,
-                        void *context, bool *refused)
+static bool slot_report_removed(struct sl_index_changes *changes, uint64_t slot,
+                                sl_index_change_fn fn, void *context, bool *refused)
 {
     uint64_t hash = (uint64_t)changes->homes[slot] << 32 | changes->words[slot] >> 32;
     uint64_t to = 0, word = 0;
@@ -204,13 +204,13 @@ static bool slot_forget(struct sl_index_changes *changes, uint64_t slot, sl_inde
         return false; /* in the next walk */
     }
     const struct sl_index_change gone = {.id = changes->ids[slot]};
-    bool elsewhere = look == INDEX_LOOK_FOUND && slot_hand_over(changes, slot, to, word);
+    bool elsewhere = look == INDEX_LOOK_FOUND && slot_report_move(changes, slot, to, word);
     if (!elsewhere && !fn(context, &gone)) {
         *refused = true;
         return false;
     }
     if (!elsewhere) {
-        told_elsewhere_forget(changes, hash, gone.id);
+        report_elsewhere_clear(changes, hash, gone.id);
     }
     told_set(changes, slot, 0);
     changes->words[slot] = 0;
@@ -236,7 +236,7 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
         tiers = (uint8_t)((seen.memory ? TOLD_MEMORY : 0) | (seen.disk ? TOLD_DISK : 0));
     }
     if (changes->ids[slot] != 0 && changes->ids[slot] != id &&
-        !slot_forget(changes, slot, fn, context, &refused)) {
+        !slot_report_removed(changes, slot, fn, context, &refused)) {
         return !refused;
     }
     if (id != 0 && (changes->ids[slot] != id || changes->tiers[slot] != tiers)) {

@@ -46,7 +46,7 @@ struct sl_index {
     struct index_leases leases;
     struct sl_lease_times lease_times;
     bool contributed; /* every object's record has the words for terms */
-    struct sl_goes_on goes_on;
+    struct sl_progress_callback goes_on;
 };
 
 /* Up to nine of ten slots may be used: above that probes get long, and a key may find no slot. */

@@ -116,7 +116,7 @@ enum {
 /* Words beside the table (index_regions.h). */
 struct regions_header;
 struct index_regions {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     struct regions_header *header;
     bool owned;           /* this process is the one that counts */
     index_word *counts;   /* [region]; NULL: no counts. 0: no slot of it was ever set */
@@ -125,7 +125,7 @@ struct index_regions {
 };
 
 struct sl_index_view {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     struct index_regions regions; /* of a reader: as they were when it opened the view */
     struct index_header
         *header; /* read-only memory in a reader; only its atomics are read after opening */

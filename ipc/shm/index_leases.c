@@ -28,16 +28,16 @@ struct leases_header {
 
 static_assert(LEASE_BUCKET_WORDS * 8 == sizeof(struct index_bucket), "laid out as the table");
 
-static struct sl_segment_want want_of(const char *shm_dir, uint64_t bucket_count)
+static struct sl_shm_file_want want_of(const char *shm_dir, uint64_t bucket_count)
 {
     uint64_t data_bytes = (bucket_count * LEASE_BUCKET_WORDS + SL_LEASE_BUNDLES) * 8;
-    return (struct sl_segment_want){.directory = shm_dir,
-                                    .name = LEASES_FILE,
-                                    .kind = SL_SEGMENT_LEASES,
-                                    .data_bytes = sl_align_up(data_bytes, SL_PAGE_BYTES)};
+    return (struct sl_shm_file_want){.directory = shm_dir,
+                                     .name = LEASES_FILE,
+                                     .kind = SL_SHM_FILE_LEASES,
+                                     .data_bytes = sl_align_up(data_bytes, SL_PAGE_BYTES)};
 }
 
-static void leases_map(struct index_leases *leases, struct sl_segment segment,
+static void leases_map(struct index_leases *leases, struct sl_shm_file segment,
                        uint64_t bucket_count)
 {
     leases->segment = segment;
@@ -49,15 +49,15 @@ static void leases_map(struct index_leases *leases, struct sl_segment segment,
 static sl_err leases_open(const char *shm_dir, const struct sl_index_view *view,
                           struct index_leases *leases, struct sl_error *why)
 {
-    struct sl_segment segment;
-    const struct sl_segment_want want = want_of(shm_dir, view->bucket_count);
-    sl_err err = sl_segment_open(&want, true, &segment, why);
+    struct sl_shm_file segment;
+    const struct sl_shm_file_want want = want_of(shm_dir, view->bucket_count);
+    sl_err err = sl_shm_file_open(&want, true, &segment, why);
     if (err != SL_OK) {
         return err;
     }
-    const struct leases_header *header = sl_segment_own(&segment);
+    const struct leases_header *header = sl_shm_file_own(&segment);
     if (header->seed != view->seed || header->bucket_count != view->bucket_count) {
-        sl_segment_close(&segment);
+        sl_shm_file_close(&segment);
         return sl_fail(why, SL_ERR_STALE, "the leases in %s are of another index", shm_dir);
     }
     leases_map(leases, segment, view->bucket_count);
@@ -98,19 +98,19 @@ void sl_leases_close(struct sl_leases **leases)
     if (leases == NULL || *leases == NULL) {
         return;
     }
-    sl_segment_close(&(*leases)->map.segment);
+    sl_shm_file_close(&(*leases)->map.segment);
     free(*leases);
     *leases = NULL;
 }
 
 bool sl_leases_is_cut(const struct sl_leases *leases)
 {
-    return sl_segment_is_cut(&leases->map.segment);
+    return sl_shm_file_is_cut(&leases->map.segment);
 }
 
 sl_err sl_leases_current(const struct sl_leases *leases, const char *shm_dir)
 {
-    return sl_segment_current(&leases->map.segment, shm_dir, LEASES_FILE);
+    return sl_shm_file_current(&leases->map.segment, shm_dir, LEASES_FILE);
 }
 
 bool index_leasing_begin(const struct sl_leases *leases, uint64_t now_ns, uint64_t ttl_ns,
@@ -155,18 +155,18 @@ uint64_t index_lease_take(const struct leasing *leasing, uint64_t slot, uint64_t
 /* ---- the registrar ---- */
 
 static sl_err leases_create(const char *shm_dir, struct leases_header header,
-                            struct sl_goes_on goes_on, struct index_leases *leases,
+                            struct sl_progress_callback goes_on, struct index_leases *leases,
                             struct sl_error *why)
 {
-    struct sl_segment segment;
-    struct sl_segment_want want = want_of(shm_dir, header.bucket_count);
+    struct sl_shm_file segment;
+    struct sl_shm_file_want want = want_of(shm_dir, header.bucket_count);
     want.own = &header;
     want.own_bytes = sizeof(header);
     /* Readers write at random positions: all is allocated now, so that none fails on a full
      * system. */
     want.populate_bytes = want.data_bytes;
     want.goes_on = goes_on;
-    sl_err err = sl_segment_renew(&want, &segment, why);
+    sl_err err = sl_shm_file_renew(&want, &segment, why);
     if (err == SL_OK) {
         leases_map(leases, segment, header.bucket_count);
     }
@@ -174,13 +174,13 @@ static sl_err leases_create(const char *shm_dir, struct leases_header header,
 }
 
 sl_err index_leases_make(const char *shm_dir, const struct index_header *index,
-                         struct sl_goes_on goes_on, struct sl_error *why)
+                         struct sl_progress_callback goes_on, struct sl_error *why)
 {
     const struct leases_header header = {.seed = index->seed, .bucket_count = index->bucket_count};
     struct index_leases leases;
     sl_err err = leases_create(shm_dir, header, goes_on, &leases, why);
     if (err == SL_OK) {
-        sl_segment_close(&leases.segment);
+        sl_shm_file_close(&leases.segment);
     }
     return err;
 }

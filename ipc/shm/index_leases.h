@@ -12,7 +12,7 @@
 #define LEASE_END_MASK     UINT64_C(0xffffffffffff)
 #define LEASE_CLOSED       UINT64_MAX
 struct index_leases {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     index_word *bundles, *slots; /* NULL: no leases */
     uint64_t bucket_count;
 };
@@ -45,7 +45,7 @@ static inline index_word *lease_of_bundle(const struct index_leases *leases, uin
 
 /* Creates the words of an index that is about to be created, so that both appear together. */
 sl_err index_leases_make(const char *shm_dir, const struct index_header *index,
-                         struct sl_goes_on goes_on, struct sl_error *why);
+                         struct sl_progress_callback goes_on, struct sl_error *why);
 /* Look-ups that lease what they find, all at the same time. */
 struct leasing {
     const struct index_leases *map;

@@ -104,7 +104,8 @@ void index_parse(const struct sl_index_view *view, sl_ref ref, const uint64_t wo
  * slot is checked first: it may have left this record and returned to it since (the record freed
  * and reused), but then its version, which is never reused, differs. In the other order a key that
  * existed throughout could be missed (tests/models/pins.pml). */
-static bool record_stood(index_word *record, uint64_t version, index_word *slot, uint64_t slot_word)
+static bool record_unchanged(index_word *record, uint64_t version, index_word *slot,
+                             uint64_t slot_word)
 {
     atomic_thread_fence(memory_order_acquire);
     return word_get_acquire(slot) == slot_word && word_get(&record[RECORD_VERSION]) == version;
@@ -139,7 +140,7 @@ static enum index_look record_look(const struct sl_index_view *view, const struc
                 what_key_length(what) == wanted->key_length &&
                 ref_in_bounds(view, ref, record_units(kind, wanted->key_length)) &&
                 index_key_is(record, kind, wanted->key, wanted->key_length);
-    if (!record_stood(record, version, slot, slot_word)) {
+    if (!record_unchanged(record, version, slot, slot_word)) {
         return INDEX_LOOK_TORN;
     }
     return same ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
@@ -173,10 +174,10 @@ static enum index_look table_look(const struct sl_index_view *view, const struct
 }
 
 /* Whether the entry that was found still exists unchanged. */
-static bool found_stands(const struct sl_index_view *view, const struct found *found)
+static bool found_unchanged(const struct sl_index_view *view, const struct found *found)
 {
-    return record_stood(record_at(view, found->ref), found->words[RECORD_VERSION], found->slot,
-                        slot_make(found->words[RECORD_HASH], found->ref));
+    return record_unchanged(record_at(view, found->ref), found->words[RECORD_VERSION], found->slot,
+                            slot_make(found->words[RECORD_HASH], found->ref));
 }
 
 static void relax(void)
@@ -234,7 +235,7 @@ static inline bool found_terms(const struct sl_index_view *view, struct found *f
         return true;
     }
     index_terms_copy(view, found->ref, found->words[RECORD_WHAT], found->terms);
-    return found_stands(view, found);
+    return found_unchanged(view, found);
 }
 
 /* Leases the entry that was found; false: look again. */
@@ -244,7 +245,7 @@ static inline bool found_lease(const struct sl_index_view *view, const struct fo
     leasing->end_ns =
         index_lease_take(leasing, (uint64_t)(found->slot - (index_word *)(void *)view->buckets),
                          found->words[RECORD_HASH], found->terms[TERMS_BUNDLE]);
-    return leasing->end_ns != 0 && found_stands(view, found);
+    return leasing->end_ns != 0 && found_unchanged(view, found);
 }
 
 static bool key_length_good(uint32_t key_length)
@@ -575,7 +576,7 @@ bool sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry 
            word_get(&record_at(view, entry->ref)[RECORD_VERSION]) == entry->version;
 }
 
-bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_t generation)
+bool sl_index_claim_exists(const struct sl_index_view *view, sl_ref ref, uint64_t generation)
 {
     if (generation == 0 || !ref_in_bounds(view, ref, INDEX_UNITS_MIN)) {
         return false;
@@ -629,7 +630,7 @@ static enum index_look scan_look(const struct sl_index_view *view, index_word *s
         key_copy(record, key_length, key_out);
         index_terms_copy(view, ref, what, found->terms);
     }
-    if (!record_stood(record, found->words[RECORD_VERSION], slot, slot_word)) {
+    if (!record_unchanged(record, found->words[RECORD_VERSION], slot, slot_word)) {
         return INDEX_LOOK_TORN;
     }
     return object ? INDEX_LOOK_FOUND : INDEX_LOOK_OTHER;
@@ -642,7 +643,7 @@ static enum index_look scan_look(const struct sl_index_view *view, index_word *s
 static bool region_empty(const struct sl_index_view *view, uint64_t slot)
 {
     return word_get_acquire(&view->regions.occupied[slot / INDEX_REGION_SLOTS]) == 0 &&
-           !sl_segment_is_cut(&view->regions.segment);
+           !sl_shm_file_is_cut(&view->regions.segment);
 }
 
 bool sl_index_scan(const struct sl_index_view *view, uint64_t *cursor, struct sl_entry *out,

@@ -57,9 +57,9 @@ static sl_err slabs_grow(struct sl_index *index)
     }
     uint64_t base_bytes =
         (uint64_t)((unsigned char *)index->view.records - index->view.segment.data);
-    sl_err err = sl_segment_populate(&index->view.segment,
-                                     base_bytes + (uint64_t)index->slab_count * INDEX_SLAB_BYTES,
-                                     (uint64_t)count * INDEX_SLAB_BYTES, NULL);
+    sl_err err = sl_shm_file_populate(&index->view.segment,
+                                      base_bytes + (uint64_t)index->slab_count * INDEX_SLAB_BYTES,
+                                      (uint64_t)count * INDEX_SLAB_BYTES, NULL);
     index->starved = err != SL_OK;
     if (err != SL_OK) {
         return SL_ERR_NO_SPACE;

@@ -149,7 +149,7 @@ static void set_linked(struct sl_index *index, sl_ref ref, uint64_t hash, struct
 }
 
 /* Whether the slot belongs to another record of the same key. */
-static bool slot_rivals(const struct sl_index *index, uint64_t word, sl_ref ref)
+static bool slot_has_same_key(const struct sl_index *index, uint64_t word, sl_ref ref)
 {
     index_word *one = record_at(&index->view, ref);
     index_word *other = record_at(&index->view, (sl_ref)word); /* any, until known live */
@@ -181,7 +181,7 @@ static bool slot_find(struct sl_index *index, sl_ref ref, bool all_known)
                 return true;
             }
             if ((uint32_t)(word >> 32) == hash_tag(hash) &&
-                (!all_known || slot_rivals(index, word, ref))) {
+                (!all_known || slot_has_same_key(index, word, ref))) {
                 return false;
             }
         }

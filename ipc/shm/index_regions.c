@@ -31,17 +31,17 @@ static uint64_t table_bytes(uint64_t bucket_count)
     return sl_align_up(index_region_count(bucket_count) * sizeof(index_word), SL_PAGE_BYTES);
 }
 
-static struct sl_segment_want want_of(const char *shm_dir, uint64_t bucket_count)
+static struct sl_shm_file_want want_of(const char *shm_dir, uint64_t bucket_count)
 {
-    return (struct sl_segment_want){.directory = shm_dir,
-                                    .name = REGIONS_FILE,
-                                    .kind = SL_SEGMENT_CHANGES,
-                                    .data_bytes = 2 * table_bytes(bucket_count)};
+    return (struct sl_shm_file_want){.directory = shm_dir,
+                                     .name = REGIONS_FILE,
+                                     .kind = SL_SHM_FILE_CHANGES,
+                                     .data_bytes = 2 * table_bytes(bucket_count)};
 }
 
 static void regions_map(struct index_regions *regions)
 {
-    regions->header = sl_segment_own(&regions->segment);
+    regions->header = sl_shm_file_own(&regions->segment);
     regions->counts = (index_word *)(void *)regions->segment.data;
     regions->occupied = regions->counts + regions->segment.data_bytes / 2 / sizeof(index_word);
 }
@@ -58,15 +58,15 @@ static sl_err regions_check(struct index_regions *regions, const struct sl_index
 }
 
 static sl_err regions_create(const char *shm_dir, const struct regions_header *header,
-                             struct sl_goes_on goes_on, struct index_regions *out,
+                             struct sl_progress_callback goes_on, struct index_regions *out,
                              struct sl_error *why)
 {
-    struct sl_segment_want want = want_of(shm_dir, header->bucket_count);
+    struct sl_shm_file_want want = want_of(shm_dir, header->bucket_count);
     want.own = header;
     want.own_bytes = sizeof(*header);
     want.populate_bytes = want.data_bytes;
     want.goes_on = goes_on;
-    sl_err err = sl_segment_renew(&want, &out->segment, why);
+    sl_err err = sl_shm_file_renew(&want, &out->segment, why);
     if (err == SL_OK) {
         regions_map(out);
     }
@@ -76,7 +76,7 @@ static sl_err regions_create(const char *shm_dir, const struct regions_header *h
 /* ---- the registrar ---- */
 
 sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
-                          struct sl_goes_on goes_on, struct sl_error *why)
+                          struct sl_progress_callback goes_on, struct sl_error *why)
 {
     const struct regions_header header = header_of(index->seed, index->bucket_count);
     struct index_regions regions = {.segment = {.fd = -1}};
@@ -88,9 +88,9 @@ sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
 static sl_err regions_open(const char *shm_dir, const struct sl_index_view *view, bool writable,
                            struct index_regions *out)
 {
-    struct sl_segment_want want = want_of(shm_dir, view->bucket_count);
-    struct sl_segment segment;
-    sl_err err = sl_segment_open(&want, writable, &segment, NULL);
+    struct sl_shm_file_want want = want_of(shm_dir, view->bucket_count);
+    struct sl_shm_file segment;
+    sl_err err = sl_shm_file_open(&want, writable, &segment, NULL);
     if (err != SL_OK) {
         return err;
     }
@@ -100,10 +100,10 @@ static sl_err regions_open(const char *shm_dir, const struct sl_index_view *view
 }
 
 void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
-                        struct sl_goes_on goes_on, struct index_regions *out)
+                        struct sl_progress_callback goes_on, struct index_regions *out)
 {
     sl_err err = regions_open(shm_dir, view, true, out);
-    if (err == SL_OK && sl_segment_is_short(&out->segment)) {
+    if (err == SL_OK && sl_shm_file_is_short(&out->segment)) {
         index_regions_close(out);
         err = SL_ERR_CORRUPT;
     }
@@ -150,12 +150,12 @@ void index_regions_own(struct sl_index_view *view, bool opened)
 bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
 {
     struct index_regions *regions = &view->regions;
-    if (regions->counts != NULL && !sl_segment_is_short(&regions->segment) &&
-        sl_segment_linked(&regions->segment)) {
+    if (regions->counts != NULL && !sl_shm_file_is_short(&regions->segment) &&
+        sl_shm_file_linked(&regions->segment)) {
         return false;
     }
     index_regions_close(regions);
-    index_regions_open(shm_dir, view, (struct sl_goes_on){0}, regions);
+    index_regions_open(shm_dir, view, (struct sl_progress_callback){0}, regions);
     for (uint64_t i = 0; i < index_region_count(view->bucket_count); i++) {
         index_region_recount(view, i);
     }
@@ -166,7 +166,7 @@ bool index_regions_renew(const char *shm_dir, struct sl_index_view *view)
 void index_regions_close(struct index_regions *regions)
 {
     if (regions->counts != NULL) {
-        sl_segment_close(&regions->segment);
+        sl_shm_file_close(&regions->segment);
     }
     *regions = (struct index_regions){.segment = {.fd = -1}};
 }
@@ -182,8 +182,8 @@ sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *vie
 uint64_t index_regions_life(const struct index_regions *regions)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (regions->counts == NULL || sl_segment_is_cut(&regions->segment) ||
-        !sl_segment_linked(&regions->segment)) {
+    if (regions->counts == NULL || sl_shm_file_is_cut(&regions->segment) ||
+        !sl_shm_file_linked(&regions->segment)) {
         return 0;
     }
     /* Read before the lock: the next writer opens, recovers, and only then holds it. */

@@ -42,11 +42,11 @@ static inline void index_region_store(const struct index_regions *regions, uint6
 
 /* Creates the words of an index that is about to be created, without an owner. */
 sl_err index_regions_make(const char *shm_dir, const struct index_header *index,
-                          struct sl_goes_on goes_on, struct sl_error *why);
+                          struct sl_progress_callback goes_on, struct sl_error *why);
 /* Opens or creates the words of the view's index, without an owner. They are optional: without them
  * each walk covers the whole table. */
 void index_regions_open(const char *shm_dir, const struct sl_index_view *view,
-                        struct sl_goes_on goes_on, struct index_regions *out);
+                        struct sl_progress_callback goes_on, struct index_regions *out);
 /* Recounts the occupied slots of a region. Do so for all regions before this process takes over the
  * counts of an existing index. */
 void index_region_recount(const struct sl_index_view *view, uint64_t region);
@@ -59,7 +59,7 @@ void index_regions_own(struct sl_index_view *view, bool opened);
 bool index_regions_renew(const char *shm_dir, struct sl_index_view *view);
 
 /* Opens them for a reader. Errors: SL_ERR_NOT_FOUND, SL_ERR_STALE (of another index), those of
- * sl_segment_open. */
+ * sl_shm_file_open. */
 sl_err index_regions_attach(const char *shm_dir, const struct sl_index_view *view,
                             struct index_regions *out);
 /* Returns the life of the index's writer that counts now; 0: none does. */

@@ -555,7 +555,7 @@ sl_err sl_alloc_take(struct sl_alloc *alloc, uint64_t length_bytes, uint64_t *of
     return SL_OK;
 }
 
-void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes)
+void sl_alloc_free(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes)
 {
     uint64_t page = offset_bytes / SL_PAGE_BYTES;
     alloc_settle(alloc);

@@ -49,7 +49,7 @@ struct arena_own {
     _Atomic uint64_t given_count;
 };
 static_assert(sizeof(struct arena_own) == 64, "format of the arena header");
-static_assert(sizeof(struct arena_own) <= SL_PAGE_BYTES - SL_SEGMENT_OWN_OFFSET_BYTES,
+static_assert(sizeof(struct arena_own) <= SL_PAGE_BYTES - SL_SHM_FILE_OWN_OFFSET_BYTES,
               "fits its page");
 
 enum slice_state {
@@ -63,7 +63,7 @@ enum slice_state {
 #define ARENA_NAME_BYTES 32u
 
 struct sl_arena {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     struct arena_own *own;
     uint64_t chunk_bytes; /* checked copies of header fields */
     uint32_t id;
@@ -104,7 +104,7 @@ void sl_arena_close(struct sl_arena **arena)
     if (arena == NULL || *arena == NULL) {
         return;
     }
-    sl_segment_close(&(*arena)->segment);
+    sl_shm_file_close(&(*arena)->segment);
     pthread_mutex_destroy(&(*arena)->lock);
     free((*arena)->slices);
     free((*arena)->mapped);
@@ -115,7 +115,7 @@ void sl_arena_close(struct sl_arena **arena)
 /* Reads the header once and checks every field. */
 static sl_err arena_adopt(struct sl_arena *arena, uint32_t id, struct sl_error *why)
 {
-    arena->own = sl_segment_own(&arena->segment);
+    arena->own = sl_shm_file_own(&arena->segment);
     uint64_t chunk_bytes = arena->own->chunk_bytes;
     uint32_t found_id = arena->own->id;
     if (found_id != id) {
@@ -132,7 +132,7 @@ static sl_err arena_adopt(struct sl_arena *arena, uint32_t id, struct sl_error *
     return SL_OK;
 }
 
-static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want *want,
+static sl_err arena_create(struct sl_arena *arena, const struct sl_shm_file_want *want,
                            uint64_t chunk_bytes, uint32_t id, struct sl_error *why)
 {
     struct timespec wall;
@@ -141,11 +141,11 @@ static sl_err arena_create(struct sl_arena *arena, const struct sl_segment_want 
      * invalid in the next, even if that is created within the same second. */
     uint64_t birth = (uint64_t)SL_MAX(wall.tv_sec, 1) << 32 | (uint64_t)wall.tv_nsec << 2;
     struct arena_own own = {.chunk_bytes = chunk_bytes, .id = id, .birth_generation = birth};
-    struct sl_segment_want create = *want;
+    struct sl_shm_file_want create = *want;
     atomic_init(&own.next_generation, birth);
     create.own = &own;
     create.own_bytes = sizeof(own);
-    return sl_segment_create(&create, &arena->segment, why);
+    return sl_shm_file_create(&create, &arena->segment, why);
 }
 
 static sl_err arena_plan_slices(struct sl_arena *arena, struct sl_error *why)
@@ -200,7 +200,7 @@ static sl_err arena_check_size(const struct sl_arena *arena, const struct sl_are
     return sl_fail(why, SL_ERR_CONFIG,
                    "arena.%u of an earlier start has memory = %" PRIu64
                    " in memory_chunk = %" PRIu64 ", not %" PRIu64 " in %" PRIu64
-                   "; start with that, " SL_SEGMENT_OTHER_SIZE,
+                   "; start with that, " SL_SHM_FILE_OTHER_SIZE,
                    arena->id, arena->segment.data_bytes, arena->chunk_bytes, data_bytes_of(options),
                    chunk_bytes_of(options));
 }
@@ -216,11 +216,11 @@ static sl_err arena_open_or_create(struct sl_arena *arena, const struct sl_arena
                        options->data_bytes, options->chunk_bytes);
     }
     arena_name(options->id, name);
-    struct sl_segment_want want = {.directory = options->directory,
-                                   .name = name,
-                                   .kind = SL_SEGMENT_ARENA,
-                                   .data_align_bytes = ARENA_ALIGN_BYTES};
-    sl_err err = sl_segment_open(&want, true, &arena->segment, why);
+    struct sl_shm_file_want want = {.directory = options->directory,
+                                    .name = name,
+                                    .kind = SL_SHM_FILE_ARENA,
+                                    .data_align_bytes = ARENA_ALIGN_BYTES};
+    sl_err err = sl_shm_file_open(&want, true, &arena->segment, why);
     *created = err == SL_ERR_NOT_FOUND;
     if (err == SL_ERR_NOT_FOUND) {
         want.data_bytes = data_bytes_of(options);
@@ -267,8 +267,9 @@ sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct
         return sl_fail(why, SL_ERR_NO_MEMORY, "arena handle");
     }
     arena_name(id, name);
-    struct sl_segment_want want = {.directory = directory, .name = name, .kind = SL_SEGMENT_ARENA};
-    sl_err err = sl_segment_open(&want, writable, &arena->segment, why);
+    struct sl_shm_file_want want = {
+        .directory = directory, .name = name, .kind = SL_SHM_FILE_ARENA};
+    sl_err err = sl_shm_file_open(&want, writable, &arena->segment, why);
     if (err == SL_OK) {
         err = arena_adopt(arena, id, why);
     }
@@ -301,19 +302,19 @@ sl_err sl_arena_fits(const struct sl_arena_options *options, struct sl_error *wh
 
 bool sl_arena_is_cut(const struct sl_arena *arena)
 {
-    return sl_segment_is_cut(&arena->segment);
+    return sl_shm_file_is_cut(&arena->segment);
 }
 
 bool sl_arena_is_short(const struct sl_arena *arena)
 {
-    return sl_segment_is_short(&arena->segment);
+    return sl_shm_file_is_short(&arena->segment);
 }
 
 sl_err sl_arena_current(struct sl_arena *arena, const char *directory)
 {
     char name[ARENA_NAME_BYTES];
     arena_name(arena->id, name);
-    return sl_segment_followed(&arena->segment, directory, name);
+    return sl_shm_file_followed(&arena->segment, directory, name);
 }
 
 void *sl_arena_at(const struct sl_arena *arena, uint64_t offset_bytes, uint64_t length_bytes)
@@ -500,7 +501,7 @@ static bool arena_take_slice(struct sl_arena *arena, uint64_t below_bytes, uint6
     return found;
 }
 
-/* The lock is held, so that only sl_arena_give_back shrinks the published prefix. */
+/* The lock is held, so that only sl_arena_free_after shrinks the published prefix. */
 static void arena_publish(struct sl_arena *arena)
 {
     while (arena->prefix_count < arena->slice_count &&
@@ -518,8 +519,8 @@ static void arena_publish(struct sl_arena *arena)
  * is held: no thread takes the slice before it is empty. */
 static void arena_give_slice(struct sl_arena *arena, uint64_t index)
 {
-    sl_segment_unpopulate(&arena->segment, index * ARENA_SLICE_BYTES,
-                          arena_slice_bytes(arena, index));
+    sl_shm_file_unpopulate(&arena->segment, index * ARENA_SLICE_BYTES,
+                           arena_slice_bytes(arena, index));
     arena->slices[index] = SLICE_UNTOUCHED;
 }
 
@@ -558,7 +559,7 @@ sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, str
     uint64_t length = arena_slice_bytes(arena, index);
     sl_err err = arena_free_bytes(arena) < wanted_bytes
                      ? arena_no_room(arena, why)
-                     : sl_segment_populate(&arena->segment, at, length, why);
+                     : sl_shm_file_populate(&arena->segment, at, length, why);
     arena_settle_slice(arena, index, err == SL_OK);
     return err;
 }
@@ -599,8 +600,8 @@ static void arena_settle_over(struct sl_arena *arena, uint64_t from, uint64_t to
     pthread_mutex_unlock(&arena->lock);
 }
 
-sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
-                      struct sl_error *why)
+sl_err sl_arena_populate_now(struct sl_arena *arena, uint64_t below_bytes, bool touch,
+                             struct sl_error *why)
 {
     SL_ASSERT(arena->slices != NULL); /* only for the owner */
     uint64_t wanted_bytes = 0;
@@ -615,9 +616,9 @@ sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
     if (arena_free_bytes(arena) < wanted_bytes) {
         err = arena_no_room(arena, why);
     } else if (touch) {
-        err = sl_segment_populate(&arena->segment, at, length, why);
+        err = sl_shm_file_populate(&arena->segment, at, length, why);
     } else {
-        err = sl_segment_allocate(&arena->segment, at, length, why);
+        err = sl_shm_file_allocate(&arena->segment, at, length, why);
     }
     arena_settle_over(arena, from, to, err == SL_OK);
     return err;
@@ -625,7 +626,7 @@ sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
 
 /* ---- freeing memory ---- */
 
-bool sl_arena_keep(const struct sl_arena *arena)
+bool sl_arena_forbid_freeing(const struct sl_arena *arena)
 {
     if (!arena->segment.writable) {
         return false;
@@ -634,7 +635,7 @@ bool sl_arena_keep(const struct sl_arena *arena)
     return atomic_load_explicit(&arena->own->giving, memory_order_seq_cst) == 0;
 }
 
-bool sl_arena_is_kept(const struct sl_arena *arena)
+bool sl_arena_freeing_forbidden(const struct sl_arena *arena)
 {
     return atomic_load_explicit(&arena->own->kept, memory_order_seq_cst) != 0;
 }
@@ -649,7 +650,7 @@ static void arena_cut(struct sl_arena *arena, uint64_t to)
         atomic_store_explicit(&arena->own->populated_bytes, at, memory_order_release);
     }
     (void)atomic_fetch_add_explicit(&arena->own->given_count, 1, memory_order_release);
-    sl_segment_unpopulate(&arena->segment, at, arena->segment.data_bytes - at);
+    sl_shm_file_unpopulate(&arena->segment, at, arena->segment.data_bytes - at);
     for (uint64_t i = to; i < arena->begun_count; i++) {
         SL_ASSERT(arena->slices[i] == SLICE_DONE || arena->slices[i] == SLICE_UNTOUCHED);
         arena->slices[i] = SLICE_UNTOUCHED;
@@ -657,7 +658,7 @@ static void arena_cut(struct sl_arena *arena, uint64_t to)
     arena->begun_count = SL_MIN(arena->begun_count, to);
 }
 
-sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why)
+sl_err sl_arena_free_after(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why)
 {
     SL_ASSERT(arena->slices != NULL); /* only for the owner */
     uint64_t to = arena_slices_below(arena, to_bytes);
@@ -665,7 +666,7 @@ sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_e
         return SL_OK;
     }
     atomic_store_explicit(&arena->own->giving, 1, memory_order_seq_cst);
-    bool kept = sl_arena_is_kept(arena);
+    bool kept = sl_arena_freeing_forbidden(arena);
     if (!kept) {
         pthread_mutex_lock(&arena->lock);
         arena_cut(arena, to);

@@ -7,7 +7,7 @@
 #ifndef SL_ARENA_H
 #define SL_ARENA_H
 
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 
 struct sl_extent {
     uint64_t generation;   /* 0: none */
@@ -29,7 +29,7 @@ struct sl_arena_options {
 /* For the registrar: opens a matching arena or creates one, and sets *created accordingly. Starts a
  * new life of generations. Sizes are rounded down to whole pages; a chunk is at most 1 GiB and at
  * most the data. The first generation of a new arena is derived from the wall clock (seconds x
- * 2^32), so it is above those of an earlier arena. Errors: those of sl_segment_open and _create;
+ * 2^32), so it is above those of an earlier arena. Errors: those of sl_shm_file_open and _create;
  * SL_ERR_CONFIG if an existing arena has another size or chunk plan. */
 sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created,
                            struct sl_arena **out, struct sl_error *why);
@@ -40,10 +40,10 @@ sl_err sl_arena_fits(const struct sl_arena_options *options, struct sl_error *wh
 sl_err sl_arena_attach(const char *directory, uint32_t id, bool writable, struct sl_arena **out,
                        struct sl_error *why);
 void sl_arena_close(struct sl_arena **arena);
-/* As sl_segment_is_cut and sl_segment_is_short. */
+/* As sl_shm_file_is_cut and sl_shm_file_is_short. */
 bool sl_arena_is_cut(const struct sl_arena *arena);
 bool sl_arena_is_short(const struct sl_arena *arena);
-/* Whether it still is the arena with this number in the directory; see sl_segment_followed. */
+/* Whether it still is the arena with this number in the directory; see sl_shm_file_followed. */
 sl_err sl_arena_current(struct sl_arena *arena, const char *directory);
 /* Address of [offset, +length); NULL if it is not within one chunk of the data (the bounds come
  * from outside). */
@@ -75,10 +75,10 @@ sl_arena_birth_generation(const struct sl_arena *arena); /* the very first: iden
 sl_err sl_arena_populate_below(struct sl_arena *arena, uint64_t below_bytes, struct sl_error *why);
 /* For a caller that cannot wait for these threads: when it returns, the prefix reaches below_bytes
  * (whole slices). Slices that the threads have not begun are allocated without being touched
- * (sl_segment_allocate), or populated with `touch`. One thread at a time beside the populating
+ * (sl_shm_file_allocate), or populated with `touch`. One thread at a time beside the populating
  * ones. Errors: SL_ERR_NO_SPACE as above. */
-sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
-                      struct sl_error *why);
+sl_err sl_arena_populate_now(struct sl_arena *arena, uint64_t below_bytes, bool touch,
+                             struct sl_error *why);
 
 /* ---- freeing memory ----
  * A page that is freed to the system stays with a device that registered it: a GPU, a NIC, a ring
@@ -87,15 +87,15 @@ sl_err sl_arena_hurry(struct sl_arena *arena, uint64_t below_bytes, bool touch,
 
 /* Announces it. False: nothing may be registered now, since some memory is being freed, or the
  * arena was attached read-only. Thread-safe. */
-bool sl_arena_keep(const struct sl_arena *arena);
+bool sl_arena_forbid_freeing(const struct sl_arena *arena);
 /* Whether a process has announced it. */
-bool sl_arena_is_kept(const struct sl_arena *arena);
+bool sl_arena_freeing_forbidden(const struct sl_arena *arena);
 /* Cuts the populated prefix to to_bytes (whole slices, rounded up) and frees all memory after it to
  * the system, including what earlier owners populated. The caller ensures that nothing there is in
  * use and no thread populates. Late readers read zeros; pages that they touch exist again until the
- * next call. For the owner. Errors: SL_ERR_PERMISSION: sl_arena_keep was called; nothing was
- * done. */
-sl_err sl_arena_give_back(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why);
+ * next call. For the owner. Errors: SL_ERR_PERMISSION: sl_arena_forbid_freeing was called; nothing
+ * was done. */
+sl_err sl_arena_free_after(struct sl_arena *arena, uint64_t to_bytes, struct sl_error *why);
 
 /* ---- allocator: private memory of the registrar, over the populated prefix of one arena ---- */
 struct sl_alloc; /* opaque; one thread */
@@ -117,7 +117,7 @@ uint64_t sl_alloc_end_bytes(struct sl_alloc *alloc);
 /* Allocates length_bytes (1..chunk) and gives the offset. O(1). Errors: SL_ERR_NO_SPACE,
  * SL_ERR_INVALID. */
 sl_err sl_alloc_take(struct sl_alloc *alloc, uint64_t length_bytes, uint64_t *offset_bytes);
-void sl_alloc_give(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
+void sl_alloc_free(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
 /* Prefetches what freeing the extent at this offset will need. */
 void sl_alloc_fetch(const struct sl_alloc *alloc, uint64_t offset_bytes);
 /* For a rebuild: marks an extent that a record claims. Call it before the first take or give, in

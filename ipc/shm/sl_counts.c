@@ -30,7 +30,7 @@ _Static_assert(DATA_BYTES < SL_LIMITS_COUNTS_BYTES, "limits count it whole, with
 _Static_assert(sizeof(struct header) == 64, "a line");
 
 struct sl_counts {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     uint32_t block;
     uint64_t owner; /* 0: the shared block */
 };
@@ -42,7 +42,7 @@ const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS] = {
     500 * US, 1 * MS,   2 * MS,    5 * MS,    10 * MS,   20 * MS,    50 * MS,   100 * MS,
     200 * MS, 500 * MS, 1000 * MS, 2000 * MS, 5000 * MS, 10000 * MS, UINT64_MAX};
 
-static struct header *header_of(const struct sl_segment *segment, uint32_t block)
+static struct header *header_of(const struct sl_shm_file *segment, uint32_t block)
 {
     return (struct header *)(void *)segment->data + block;
 }
@@ -52,12 +52,12 @@ static uint64_t block_offset(uint32_t block)
     return HEADERS_BYTES + block * BLOCK_BYTES;
 }
 
-static _Atomic uint64_t *row_at(const struct sl_segment *segment, uint32_t block, uint32_t row)
+static _Atomic uint64_t *row_at(const struct sl_shm_file *segment, uint32_t block, uint32_t row)
 {
     return (_Atomic uint64_t *)(void *)(segment->data + block_offset(block) + row * ROW_BYTES);
 }
 
-static sl_err shared_use(struct sl_segment *segment, struct sl_error *why)
+static sl_err shared_use(struct sl_shm_file *segment, struct sl_error *why)
 {
     (void)why;
     atomic_store_explicit(&header_of(segment, 0)->used, 1, memory_order_relaxed);
@@ -66,7 +66,7 @@ static sl_err shared_use(struct sl_segment *segment, struct sl_error *why)
 
 static const struct sl_mapped_kind counts_kind = {
     .want = {.name = COUNTS_FILE,
-             .kind = SL_SEGMENT_COUNTS,
+             .kind = SL_SHM_FILE_COUNTS,
              .data_bytes = DATA_BYTES,
              .allocate_bytes = HEADERS_BYTES + BLOCK_BYTES, /* of the shared block */
              .prepare = shared_use},
@@ -81,8 +81,8 @@ sl_err sl_counts_make(const char *shm_dir, struct sl_error *why)
 void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
                     void *context)
 {
-    struct sl_segment segment = {.fd = -1};
-    if (sl_mapped_segment(&counts_kind, shm_dir, true, &segment, NULL) != SL_OK) {
+    struct sl_shm_file segment = {.fd = -1};
+    if (sl_mapped_shm_file(&counts_kind, shm_dir, true, &segment, NULL) != SL_OK) {
         return;
     }
     for (uint32_t i = 1; i < BLOCK_COUNT; i++) {
@@ -97,7 +97,7 @@ void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct s
             (void)atomic_compare_exchange_strong(&header->owner, &owner, 0);
         }
     }
-    sl_segment_close(&segment);
+    sl_shm_file_close(&segment);
 }
 
 /* Takes a block without an owner, if there is one. */
@@ -112,7 +112,7 @@ static void block_take(struct sl_counts *counts, struct sl_proc_id client)
             continue;
         }
         if (atomic_load_explicit(&header->used, memory_order_relaxed) == 0 &&
-            sl_segment_allocate(&counts->segment, block_offset(i), BLOCK_BYTES, NULL) != SL_OK) {
+            sl_shm_file_allocate(&counts->segment, block_offset(i), BLOCK_BYTES, NULL) != SL_OK) {
             atomic_store_explicit(&header->owner, 0, memory_order_release);
             return; /* shared memory is full: use the shared block */
         }
@@ -211,9 +211,9 @@ static void row_sum(const _Atomic uint64_t *row, struct sl_counts_sum *out)
 
 sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_error *why)
 {
-    struct sl_segment segment = {.fd = -1};
+    struct sl_shm_file segment = {.fd = -1};
     *out = (struct sl_counts_sum){0};
-    sl_err err = sl_mapped_segment(&counts_kind, shm_dir, false, &segment, why);
+    sl_err err = sl_mapped_shm_file(&counts_kind, shm_dir, false, &segment, why);
     if (err != SL_OK) {
         return err;
     }
@@ -228,9 +228,9 @@ sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_
             row_sum(row_at(&segment, block, row), out);
         }
     }
-    err = sl_segment_is_cut(&segment)
+    err = sl_shm_file_is_cut(&segment)
               ? sl_fail(why, SL_ERR_CORRUPT, "%s/%s was cut short", shm_dir, COUNTS_FILE)
               : SL_OK;
-    sl_segment_close(&segment);
+    sl_shm_file_close(&segment);
     return err;
 }

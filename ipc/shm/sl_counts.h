@@ -12,7 +12,7 @@
 #ifndef SL_COUNTS_H
 #define SL_COUNTS_H
 
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 
 #include <stdatomic.h>
 
@@ -55,13 +55,13 @@ extern const uint64_t sl_counts_bucket_ends_ns[SL_COUNTS_BUCKETS];
 struct sl_counts; /* opaque; for one client; any number of threads */
 
 /* For the registrar at its start: creates the file, or continues that of its predecessor. Errors:
- * those of sl_segment_open and _create. */
+ * those of sl_shm_file_open and _create. */
 sl_err sl_counts_make(const char *shm_dir, struct sl_error *why);
 /* For the registrar: frees the blocks of clients that have ended. */
 void sl_counts_free(const char *shm_dir, bool (*is_gone)(void *context, struct sl_proc_id client),
                     void *context);
 /* Takes a block for a client, which its pin file shows to be alive. A client without pins, {0},
- * shares one with others. Errors: those of sl_segment_open. */
+ * shares one with others. Errors: those of sl_shm_file_open. */
 sl_err sl_counts_open(const char *shm_dir, struct sl_proc_id client, struct sl_counts **out,
                       struct sl_error *why);
 void sl_counts_close(struct sl_counts **counts); /* the counts stay */
@@ -110,7 +110,7 @@ struct sl_counts_sum {
     struct sl_counts_times times[SL_TIMED_COUNT]; /* by enum sl_timed */
     uint32_t client_count;                        /* clients that have a block now */
 };
-/* Sums up all clients since the node was started. Errors: those of sl_segment_open. */
+/* Sums up all clients since the node was started. Errors: those of sl_shm_file_open. */
 sl_err sl_counts_read(const char *shm_dir, struct sl_counts_sum *out, struct sl_error *why);
 
 #endif

@@ -25,7 +25,7 @@ uint64_t index_hash(const struct sl_index_view *view, const char *key, uint32_t 
 sl_err index_view_adopt(struct sl_index_view *view, struct sl_error *why)
 {
     uint64_t data_bytes = view->segment.data_bytes;
-    view->header = sl_segment_own(&view->segment);
+    view->header = sl_shm_file_own(&view->segment);
     uint64_t bucket_count = view->header->bucket_count;
     uint64_t offset_bytes = view->header->records_offset_bytes;
     uint64_t slab_count_max = view->header->slab_count_max;
@@ -49,13 +49,13 @@ sl_err index_view_adopt(struct sl_index_view *view, struct sl_error *why)
 
 sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struct sl_error *why)
 {
-    struct sl_segment_want want = {
-        .directory = shm_dir, .name = INDEX_FILE, .kind = SL_SEGMENT_INDEX};
+    struct sl_shm_file_want want = {
+        .directory = shm_dir, .name = INDEX_FILE, .kind = SL_SHM_FILE_INDEX};
     struct sl_index_view *view = calloc(1, sizeof(*view));
     if (view == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "index view");
     }
-    sl_err err = sl_segment_open(&want, false, &view->segment, why);
+    sl_err err = sl_shm_file_open(&want, false, &view->segment, why);
     if (err != SL_OK) {
         free(view);
         return err;
@@ -78,20 +78,20 @@ void sl_index_view_close(struct sl_index_view **view)
         return;
     }
     index_regions_close(&(*view)->regions);
-    sl_segment_close(&(*view)->segment);
+    sl_shm_file_close(&(*view)->segment);
     free(*view);
     *view = NULL;
 }
 
 bool sl_index_view_is_cut(const struct sl_index_view *view)
 {
-    return sl_segment_is_cut(&view->segment);
+    return sl_shm_file_is_cut(&view->segment);
 }
 
 bool sl_index_is_short(const struct sl_index *index)
 {
-    return sl_segment_is_short(&index->view.segment) ||
-           (index->leases.slots != NULL && sl_segment_is_short(&index->leases.segment));
+    return sl_shm_file_is_short(&index->view.segment) ||
+           (index->leases.slots != NULL && sl_shm_file_is_short(&index->leases.segment));
 }
 
 bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir)
@@ -101,18 +101,18 @@ bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir)
 
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir)
 {
-    return sl_segment_current(&view->segment, shm_dir, INDEX_FILE);
+    return sl_shm_file_current(&view->segment, shm_dir, INDEX_FILE);
 }
 
 bool sl_index_view_linked(const struct sl_index_view *view)
 {
-    return sl_segment_linked(&view->segment);
+    return sl_shm_file_linked(&view->segment);
 }
 
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why)
 {
     sl_err err =
-        *view == NULL ? SL_ERR_STALE : sl_segment_followed(&(*view)->segment, shm_dir, INDEX_FILE);
+        *view == NULL ? SL_ERR_STALE : sl_shm_file_followed(&(*view)->segment, shm_dir, INDEX_FILE);
     if (err != SL_ERR_STALE) {
         return err == SL_OK ? SL_OK : sl_fail(why, err, "no index in %s", shm_dir);
     }
@@ -193,7 +193,7 @@ static sl_err index_plan(const struct sl_index_options *options, struct index_he
 }
 
 static sl_err index_create(const struct sl_index_options *options, struct index_header *plan,
-                           struct sl_segment_want want, struct sl_segment *segment,
+                           struct sl_shm_file_want want, struct sl_shm_file *segment,
                            struct sl_error *why)
 {
     if (getrandom(&plan->seed, sizeof(plan->seed), 0) != (ssize_t)sizeof(plan->seed)) {
@@ -216,7 +216,7 @@ static sl_err index_create(const struct sl_index_options *options, struct index_
      * system. */
     want.populate_bytes = plan->records_offset_bytes;
     want.goes_on = options->goes_on;
-    return sl_segment_create(&want, segment, why);
+    return sl_shm_file_create(&want, segment, why);
 }
 
 /* An index of another arena: its remaining readers find no record in bounds and ask the
@@ -225,8 +225,8 @@ static sl_err index_replace(const struct sl_index_options *options, struct sl_in
                             struct sl_error *why)
 {
     word_publish(&index->view.header->slab_count, 0);
-    sl_segment_close(&index->view.segment);
-    return sl_segment_remove(options->shm_dir, INDEX_FILE, why);
+    sl_shm_file_close(&index->view.segment);
+    return sl_shm_file_remove(options->shm_dir, INDEX_FILE, why);
 }
 
 static sl_err index_check_size(const struct sl_index_options *options,
@@ -240,7 +240,7 @@ static sl_err index_check_size(const struct sl_index_options *options,
     return sl_fail(why, SL_ERR_CONFIG,
                    "the index of an earlier start has %" PRIu64 " buckets in %" PRIu64
                    " bytes, by index_memory and index_keys, not %" PRIu64 " in %" PRIu64
-                   "; start without both, which keeps it, " SL_SEGMENT_OTHER_SIZE,
+                   "; start without both, which keeps it, " SL_SHM_FILE_OTHER_SIZE,
                    view->bucket_count, view->segment.data_bytes, plan->bucket_count, data_bytes);
 }
 
@@ -249,14 +249,14 @@ sl_err sl_index_fits(const struct sl_index_options *options, struct sl_error *wh
     struct index_header plan = {0};
     uint64_t align_bytes = 0, data_bytes = 0;
     struct sl_index_view view = {.segment = {.fd = -1}};
-    const struct sl_segment_want want = {
-        .directory = options->shm_dir, .name = INDEX_FILE, .kind = SL_SEGMENT_INDEX};
+    const struct sl_shm_file_want want = {
+        .directory = options->shm_dir, .name = INDEX_FILE, .kind = SL_SHM_FILE_INDEX};
     sl_err err = index_plan(options, &plan, &align_bytes, &data_bytes, why);
-    if (err == SL_OK && sl_segment_open(&want, false, &view.segment, NULL) == SL_OK) {
+    if (err == SL_OK && sl_shm_file_open(&want, false, &view.segment, NULL) == SL_OK) {
         err = index_view_adopt(&view, NULL) == SL_OK
                   ? index_check_size(options, &plan, data_bytes, &view, why)
                   : SL_OK; /* the registrar reports what is wrong with it */
-        sl_segment_close(&view.segment);
+        sl_shm_file_close(&view.segment);
     }
     return err;
 }
@@ -265,15 +265,15 @@ static sl_err index_open_segment(const struct sl_index_options *options, struct 
                                  bool *created, struct sl_error *why)
 {
     struct index_header plan = {0};
-    struct sl_segment_want want = {
-        .directory = options->shm_dir, .name = INDEX_FILE, .kind = SL_SEGMENT_INDEX};
+    struct sl_shm_file_want want = {
+        .directory = options->shm_dir, .name = INDEX_FILE, .kind = SL_SHM_FILE_INDEX};
     uint64_t data_bytes = 0;
     sl_err err = index_plan(options, &plan, &want.data_align_bytes, &data_bytes, why);
     if (err != SL_OK) {
         return err;
     }
     *created = false;
-    err = sl_segment_open(&want, true, &index->view.segment, why);
+    err = sl_shm_file_open(&want, true, &index->view.segment, why);
     if (err == SL_OK) {
         err = index_view_adopt(&index->view, why);
         if (err == SL_OK &&
@@ -352,8 +352,8 @@ void sl_index_close(struct sl_index **index)
         return;
     }
     index_regions_close(&(*index)->view.regions);
-    sl_segment_close(&(*index)->leases.segment);
-    sl_segment_close(&(*index)->view.segment);
+    sl_shm_file_close(&(*index)->leases.segment);
+    sl_shm_file_close(&(*index)->view.segment);
     free((*index)->slabs);
     free((*index)->recount);
     free(*index);

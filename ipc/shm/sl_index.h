@@ -84,14 +84,14 @@ struct sl_index_view; /* opaque; read-only mapping; any number of threads */
 
 sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struct sl_error *why);
 void sl_index_view_close(struct sl_index_view **view);
-/* As sl_segment_is_cut. */
+/* As sl_shm_file_is_cut. */
 bool sl_index_view_is_cut(const struct sl_index_view *view);
-/* Whether it still is the index of shm_dir; see sl_segment_current. */
+/* Whether it still is the index of shm_dir; see sl_shm_file_current. */
 sl_err sl_index_view_current(const struct sl_index_view *view, const char *shm_dir);
-/* A faster check; see sl_segment_linked. */
+/* A faster check; see sl_shm_file_linked. */
 bool sl_index_view_linked(const struct sl_index_view *view);
 /* Makes *view (NULL: not open yet) a view of the current index of shm_dir. If it already is, this
- * costs as much as sl_segment_followed. Errors: SL_ERR_NOT_FOUND (no index: *view is unchanged),
+ * costs as much as sl_shm_file_followed. Errors: SL_ERR_NOT_FOUND (no index: *view is unchanged),
  * those of opening (*view is NULL). */
 sl_err sl_index_view_follow(const char *shm_dir, struct sl_index_view **view, struct sl_error *why);
 /* The same for an actor. False: there is no index; other failures are logged. */
@@ -111,7 +111,7 @@ void sl_index_find_batch(const struct sl_index_view *view, const struct sl_key *
  * It does not check the state of its group: the bytes are valid as long as the record exists. */
 bool sl_index_unchanged(const struct sl_index_view *view, const struct sl_entry *entry);
 /* For a writer's own claim: whether it is RESERVED or PROMOTING with this extent generation. */
-bool sl_index_claim_stands(const struct sl_index_view *view, sl_ref ref, uint64_t generation);
+bool sl_index_claim_exists(const struct sl_index_view *view, sl_ref ref, uint64_t generation);
 /* State of a block: SL_OK visible, SL_ERR_BUSY being written, SL_ERR_NOT_FOUND. */
 sl_err sl_index_find_group(const struct sl_index_view *view, const char *key, uint32_t key_length);
 /* The same for a batch, with prefetching. */
@@ -154,12 +154,12 @@ struct sl_index_options {
     struct sl_arena *arena;       /* source of versions; borrowed */
     struct sl_lease_times leases; /* for a new index: its first readers already lease; then call
                                      sl_index_leases_open */
-    struct sl_goes_on goes_on;    /* reports progress: allocating a large table or leases, and
-                                     recovery, take seconds */
+    struct sl_progress_callback goes_on; /* reports progress: allocating a large table or leases,
+                                  and recovery, take seconds */
 };
 /* Opens a matching index or creates one. An index of another arena (the arena was created again) is
  * invalid: its readers are sent to the registrar (SL_ERR_BUSY), it is removed, and *created is
- * true. Errors: those of sl_segment_open and _create; SL_ERR_CONFIG (index_bytes_max too small for
+ * true. Errors: those of sl_shm_file_open and _create; SL_ERR_CONFIG (index_bytes_max too small for
  * key_count; an existing index has another size, and the size is not derived), SL_ERR_CORRUPT. */
 sl_err sl_index_open(const struct sl_index_options *options, bool *created, struct sl_index **out,
                      struct sl_error *why);
@@ -167,7 +167,7 @@ sl_err sl_index_open(const struct sl_index_options *options, bool *created, stru
  * without an arena. Errors: SL_ERR_CONFIG, as sl_index_open. */
 sl_err sl_index_fits(const struct sl_index_options *options, struct sl_error *why);
 void sl_index_close(struct sl_index **index);
-/* As sl_segment_is_short, also of the leases. */
+/* As sl_shm_file_is_short, also of the leases. */
 bool sl_index_is_short(const struct sl_index *index);
 /* Restarts the counts of changes (sl_index_changes.h) if another process truncated them or there
  * are none. True: it did. */

@@ -27,10 +27,10 @@ struct row {
 _Static_assert(offsetof(struct row, words) == 256, "whole lines");
 
 struct sl_labels {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
 };
 
-static struct row *row_of(const struct sl_segment *segment, uint32_t label)
+static struct row *row_of(const struct sl_shm_file *segment, uint32_t label)
 {
     return (struct row *)(void *)segment->data + label;
 }
@@ -44,7 +44,7 @@ static void row_fill(struct row *row, enum sl_label_kind kind, const char *id, c
                           memory_order_release); /* partner of the finders' acquire */
 }
 
-static sl_err others_fill(struct sl_segment *segment, struct sl_error *why)
+static sl_err others_fill(struct sl_shm_file *segment, struct sl_error *why)
 {
     (void)why;
     for (uint32_t kind = 0; kind < SL_LABEL_KINDS; kind++) {
@@ -54,7 +54,7 @@ static sl_err others_fill(struct sl_segment *segment, struct sl_error *why)
 }
 
 static const struct sl_mapped_kind labels_kind = {.want = {.name = LABELS_FILE,
-                                                           .kind = SL_SEGMENT_LABELS,
+                                                           .kind = SL_SHM_FILE_LABELS,
                                                            .data_bytes = DATA_BYTES,
                                                            .allocate_bytes = DATA_BYTES,
                                                            .prepare = others_fill},
@@ -97,7 +97,7 @@ static bool row_is(const struct row *row, enum sl_label_kind kind, const char *i
 }
 
 /* Two processes may concurrently take a row each for one id: readers add them up. */
-static uint32_t row_find(const struct sl_segment *segment, enum sl_label_kind kind, const char *id,
+static uint32_t row_find(const struct sl_shm_file *segment, enum sl_label_kind kind, const char *id,
                          const char *name)
 {
     uint32_t count = 0; /* of this kind */
@@ -120,7 +120,7 @@ static uint32_t row_find(const struct sl_segment *segment, enum sl_label_kind ki
 }
 
 /* Whether the cached row is still valid: the file may have been replaced. */
-static bool is_found(const struct sl_segment *segment, enum sl_label_kind kind, const char *id,
+static bool is_found(const struct sl_shm_file *segment, enum sl_label_kind kind, const char *id,
                      uint32_t label)
 {
     return label == (uint32_t)kind
@@ -185,8 +185,8 @@ static struct sl_label_sum *sum_of(struct sl_label_sum *all, uint32_t *count, co
 sl_err sl_labels_read(const char *shm_dir, struct sl_label_sum out[SL_LABELS_MAX], uint32_t *count,
                       struct sl_error *why)
 {
-    struct sl_segment segment = {.fd = -1};
-    sl_err err = sl_mapped_segment(&labels_kind, shm_dir, false, &segment, why);
+    struct sl_shm_file segment = {.fd = -1};
+    sl_err err = sl_mapped_shm_file(&labels_kind, shm_dir, false, &segment, why);
     *count = 0;
     if (err != SL_OK) {
         return err;
@@ -210,9 +210,9 @@ sl_err sl_labels_read(const char *shm_dir, struct sl_label_sum out[SL_LABELS_MAX
             sum->counts[k] += counts[k];
         }
     }
-    err = sl_segment_is_cut(&segment)
+    err = sl_shm_file_is_cut(&segment)
               ? sl_fail(why, SL_ERR_CORRUPT, "%s/%s was cut short", shm_dir, LABELS_FILE)
               : SL_OK;
-    sl_segment_close(&segment);
+    sl_shm_file_close(&segment);
     return err;
 }

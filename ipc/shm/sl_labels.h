@@ -9,7 +9,7 @@
 #ifndef SL_LABELS_H
 #define SL_LABELS_H
 
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 
 #include <stdatomic.h>
 
@@ -43,9 +43,9 @@ enum sl_label_count { SL_LABEL_COUNT_TABLE(SL_LABEL_COUNT_ENUM) SL_LABEL_COUNT_O
 struct sl_labels; /* opaque; any number of threads */
 
 /* For the registrar at its start: creates the file, or continues that of its predecessor. Errors:
- * those of sl_segment_open and _create. */
+ * those of sl_shm_file_open and _create. */
 sl_err sl_labels_make(const char *shm_dir, struct sl_error *why);
-/* Errors: those of sl_segment_open (SL_ERR_NOT_FOUND: the node's registrar is of an older
+/* Errors: those of sl_shm_file_open (SL_ERR_NOT_FOUND: the node's registrar is of an older
  * release). */
 sl_err sl_labels_open(const char *shm_dir, struct sl_labels **out, struct sl_error *why);
 /* For long-lived processes: opens it, again when it was replaced. *labels is NULL if there is none.
@@ -76,7 +76,7 @@ struct sl_label_sum {
     uint64_t counts[SL_LABEL_COUNT_OF];
 };
 /* Gives rows that counted anything or have a name; `other` has no name. Errors: those of
- * sl_segment_open. */
+ * sl_shm_file_open. */
 sl_err sl_labels_read(const char *shm_dir, struct sl_label_sum out[SL_LABELS_MAX], uint32_t *count,
                       struct sl_error *why);
 

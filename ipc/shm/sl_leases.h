@@ -25,14 +25,14 @@ struct sl_leases; /* opaque; a writable mapping; any number of threads */
 uint64_t sl_index_view_lease_ttl(const struct sl_index_view *view);
 /* Longest hold by a look-up of blocks; 0: no holds. May also change. */
 uint64_t sl_index_view_lease_blocks(const struct sl_index_view *view);
-/* Maps the leases of this view's index, which must outlive them. Errors: those of sl_segment_open,
+/* Maps the leases of this view's index, which must outlive them. Errors: those of sl_shm_file_open,
  * SL_ERR_STALE (they belong to another index). */
 sl_err sl_leases_open(const char *shm_dir, const struct sl_index_view *view, struct sl_leases **out,
                       struct sl_error *why);
 void sl_leases_close(struct sl_leases **leases);
-/* As sl_segment_is_cut. */
+/* As sl_shm_file_is_cut. */
 bool sl_leases_is_cut(const struct sl_leases *leases);
-/* As sl_segment_current. */
+/* As sl_shm_file_current. */
 sl_err sl_leases_current(const struct sl_leases *leases, const char *shm_dir);
 /* As sl_index_find and sl_index_find_batch, but also leases what is found, from now_ns (monotonic)
  * on. lease_ends (may be NULL): end of the lease; 0: not leased (not found, no time to live, or its
@@ -54,7 +54,7 @@ uint64_t sl_leases_find_group_batch(const struct sl_leases *leases, const struct
 
 /* Call this after open and before recover. If both times are 0, readers take no leases from now on,
  * and no memory is used. A file that does not fit the index is replaced. Errors: those of
- * sl_segment_open and _create. */
+ * sl_shm_file_open and _create. */
 sl_err sl_index_leases_open(struct sl_index *index, const char *shm_dir,
                             struct sl_lease_times times, struct sl_error *why);
 /* End of the lease of a COMMITTED record or a GROUP by its own word; 0: not leased. An end that is

@@ -69,7 +69,7 @@ struct pins_slot {                /* private to the client */
 
 struct sl_pins {
     struct sl_pins *next; /* list of this process's clients */
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     struct pins_header *header;
     _Atomic uint64_t *slots;
     struct pins_access *accesses;
@@ -124,7 +124,7 @@ static void fork_ends_in_child(void)
     for (struct sl_pins *at = clients.first; at != NULL; at = at->next) {
         (void)mmap(at->segment.header, at->segment.mapped_bytes, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        sl_segment_close_descriptor(&at->segment);
+        sl_shm_file_close_descriptor(&at->segment);
     }
     pthread_mutex_unlock(&clients.lock);
 }
@@ -136,7 +136,7 @@ __attribute__((constructor)) static void clients_begin(void)
 
 /* The lock shows that the owner lives, before any process can find the file. The kernel releases it
  * at the end of the process; a fork does not have it. */
-static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
+static sl_err pins_lock(struct sl_shm_file *segment, struct sl_error *why)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     return fcntl(segment->fd, F_SETLK, &whole) == 0 ? SL_OK
@@ -147,11 +147,11 @@ static sl_err pins_lock(struct sl_segment *segment, struct sl_error *why)
 static sl_err pins_remove_dead(const char *directory, const char *name, struct sl_error *why)
 {
     SL_AUTO(close) int fd = -1;
-    sl_err err = sl_segment_descriptor(directory, name, false, &fd, why);
+    sl_err err = sl_shm_file_descriptor(directory, name, false, &fd, why);
     if (err == SL_OK && is_locked(fd)) {
         return sl_fail(why, SL_ERR_EXISTS, "pin file '%s' belongs to a living process", name);
     }
-    err = err == SL_ERR_NOT_FOUND ? err : sl_segment_remove(directory, name, why);
+    err = err == SL_ERR_NOT_FOUND ? err : sl_shm_file_remove(directory, name, why);
     return err == SL_ERR_NOT_FOUND ? SL_OK : err;
 }
 
@@ -161,24 +161,24 @@ static sl_err pins_make_segment(struct sl_pins *pins, const struct sl_pins_optio
     struct pins_header header = {.owner = options->self,
                                  .slot_count = options->slot_count,
                                  .access_count = options->access_count,
-                                 .space = sl_proc_space()};
+                                 .space = sl_proc_pid_namespace()};
     uint64_t data_bytes = pins_data_bytes(options->slot_count, options->access_count);
-    struct sl_segment_want want = {.directory = pins->directory,
-                                   .name = pins->name,
-                                   .kind = SL_SEGMENT_PINS,
-                                   .data_bytes = data_bytes,
-                                   .own = &header,
-                                   .own_bytes = sizeof(header),
-                                   .populate_bytes = data_bytes,
-                                   .prepare = pins_lock};
+    struct sl_shm_file_want want = {.directory = pins->directory,
+                                    .name = pins->name,
+                                    .kind = SL_SHM_FILE_PINS,
+                                    .data_bytes = data_bytes,
+                                    .own = &header,
+                                    .own_bytes = sizeof(header),
+                                    .populate_bytes = data_bytes,
+                                    .prepare = pins_lock};
     sl_err err = sl_proc_id_self(&header.process, why);
     if (err == SL_OK) {
-        err = sl_segment_create(&want, &pins->segment, why);
+        err = sl_shm_file_create(&want, &pins->segment, why);
     }
     if (err == SL_ERR_EXISTS) {
         err = pins_remove_dead(pins->directory, pins->name, why);
         if (err == SL_OK) {
-            err = sl_segment_create(&want, &pins->segment, why);
+            err = sl_shm_file_create(&want, &pins->segment, why);
         }
     }
     return err;
@@ -208,7 +208,7 @@ static void pins_init_slots(struct sl_pins *pins)
         atomic_init(&pins->private_slots[i].next, i + 1 < pins->slot_count ? i + 1 : PINS_NONE);
     }
     atomic_init(&pins->free_head, 0);
-    pins->header = sl_segment_own(&pins->segment);
+    pins->header = sl_shm_file_own(&pins->segment);
     pins->slots = (_Atomic uint64_t *)(void *)pins->segment.data;
     pins->accesses = (struct pins_access *)(void *)(pins->segment.data +
                                                     (uint64_t)pins->slot_count * sizeof(uint64_t));
@@ -258,8 +258,8 @@ sl_err sl_pins_create(const struct sl_pins_options *options, struct sl_pins **ou
 void sl_pins_unname(struct sl_pins *pins)
 {
     /* Already removed, or of a newer life of the node: fine as well. */
-    if (sl_segment_current(&pins->segment, pins->directory, pins->name) == SL_OK) {
-        (void)sl_segment_remove(pins->directory, pins->name, NULL);
+    if (sl_shm_file_current(&pins->segment, pins->directory, pins->name) == SL_OK) {
+        (void)sl_shm_file_remove(pins->directory, pins->name, NULL);
     }
 }
 
@@ -276,7 +276,7 @@ void sl_pins_leave(struct sl_pins **pins)
     if (*link != NULL) {
         *link = (*pins)->next;
     }
-    sl_segment_close(&(*pins)->segment);
+    sl_shm_file_close(&(*pins)->segment);
     pthread_mutex_unlock(&clients.lock);
     free((*pins)->private_slots);
     free(*pins);
@@ -378,7 +378,7 @@ static sl_err pin_set(struct sl_pins *pins, uint64_t generation, uint64_t length
 static sl_err pin_keep(struct sl_pins *pins, sl_pin set, bool stands, sl_pin *pin)
 {
     if (!stands) {
-        sl_pins_give(pins, set);
+        sl_pins_release(pins, set);
         return SL_ERR_STALE;
     }
     *pin = set;
@@ -401,11 +401,11 @@ sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view
 {
     sl_pin set = 0;
     sl_err err = pin_set(pins, generation, length_bytes, &set);
-    return err == SL_OK ? pin_keep(pins, set, sl_index_claim_stands(view, ref, generation), pin)
+    return err == SL_OK ? pin_keep(pins, set, sl_index_claim_exists(view, ref, generation), pin)
                         : err;
 }
 
-void sl_pins_give(struct sl_pins *pins, sl_pin pin)
+void sl_pins_release(struct sl_pins *pins, sl_pin pin)
 {
     if (pin == 0) {
         return;
@@ -423,7 +423,7 @@ void sl_pins_give(struct sl_pins *pins, sl_pin pin)
 
 bool sl_pins_is_cut(const struct sl_pins *pins)
 {
-    return sl_segment_is_cut(&pins->segment);
+    return sl_shm_file_is_cut(&pins->segment);
 }
 
 bool sl_pins_any(const struct sl_pins *pins)
@@ -439,28 +439,28 @@ bool sl_pins_any(const struct sl_pins *pins)
 #define SAID_KEEP_S (SL_KEEP_NS_MAX / SL_NS_PER_S)
 static_assert(SAID_KEEP_S < UINT32_C(1) << 27, "a time has 27 bits");
 
-uint32_t sl_said_pack(const struct sl_said *said)
+uint32_t sl_packed_hints_pack(const struct sl_packed_hints *said)
 {
     uint64_t keep_s = said->keep_ns / SL_NS_PER_S + (said->keep_ns % SL_NS_PER_S != 0 ? 1 : 0);
     return SL_MIN(said->session, SAID_KINDS) | SL_MIN(said->priority, SAID_KINDS) << 2 |
            (uint32_t)SL_MIN(keep_s, SAID_KEEP_S) << 4;
 }
 
-void sl_said_unpack(uint32_t packed, struct sl_said *out)
+void sl_packed_hints_unpack(uint32_t packed, struct sl_packed_hints *out)
 {
     uint32_t session = packed & 3u;
-    *out = (struct sl_said){.session = session <= 2 ? session : 0,
-                            .priority = packed >> 2 & 3u,
-                            .keep_ns =
-                                SL_MIN((packed & ~SL_SAID_ALONE) >> 4, SAID_KEEP_S) * SL_NS_PER_S};
+    *out = (struct sl_packed_hints){.session = session <= 2 ? session : 0,
+                                    .priority = packed >> 2 & 3u,
+                                    .keep_ns = SL_MIN((packed & ~SL_SAID_ALONE) >> 4, SAID_KEEP_S) *
+                                               SL_NS_PER_S};
 }
 
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation)
 {
-    sl_pins_note_said(pins, ref, generation, 0);
+    sl_pins_note_hints(pins, ref, generation, 0);
 }
 
-void sl_pins_note_said(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said)
+void sl_pins_note_hints(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said)
 {
     uint64_t position =
         atomic_fetch_add_explicit(&pins->header->access_position, 1, memory_order_relaxed);
@@ -483,7 +483,7 @@ uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins)
 /* ---- the registrar's side ---- */
 
 struct sl_pins_view {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     struct pins_header *header;
     _Atomic uint64_t *slots;
     struct pins_access *accesses;
@@ -496,7 +496,7 @@ struct sl_pins_view {
 
 static sl_err pins_view_adopt(struct sl_pins_view *view, const char *name, struct sl_error *why)
 {
-    view->header = sl_segment_own(&view->segment);
+    view->header = sl_shm_file_own(&view->segment);
     view->owner = view->header->owner;
     view->slot_count = view->header->slot_count;
     view->access_count = view->header->access_count;
@@ -522,8 +522,8 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
         return sl_fail(why, SL_ERR_NO_MEMORY, "view of pin file '%s'", name);
     }
     view->segment.fd = -1;
-    struct sl_segment_want want = {.directory = shm_dir, .name = name, .kind = SL_SEGMENT_PINS};
-    sl_err err = sl_segment_open(&want, false, &view->segment, why);
+    struct sl_shm_file_want want = {.directory = shm_dir, .name = name, .kind = SL_SHM_FILE_PINS};
+    sl_err err = sl_shm_file_open(&want, false, &view->segment, why);
     if (err == SL_OK) {
         err = pins_view_adopt(view, name, why);
     }
@@ -537,7 +537,7 @@ sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_v
 
 bool sl_pins_view_is_short(const struct sl_pins_view *view)
 {
-    return sl_segment_is_short(&view->segment);
+    return sl_shm_file_is_short(&view->segment);
 }
 
 bool sl_pins_view_ended(const struct sl_pins_view *view)
@@ -547,7 +547,7 @@ bool sl_pins_view_ended(const struct sl_pins_view *view)
 
 bool sl_pins_view_linked(const struct sl_pins_view *view)
 {
-    return sl_segment_linked(&view->segment);
+    return sl_shm_file_linked(&view->segment);
 }
 
 void sl_pins_view_close(struct sl_pins_view **view)
@@ -555,7 +555,7 @@ void sl_pins_view_close(struct sl_pins_view **view)
     if (view == NULL || *view == NULL) {
         return;
     }
-    sl_segment_close(&(*view)->segment);
+    sl_shm_file_close(&(*view)->segment);
     free(*view);
     *view = NULL;
 }
@@ -640,12 +640,12 @@ static bool is_written(int fd)
 static enum sl_client_state life_unlocked(int fd, struct sl_proc_id id)
 {
     struct pins_header header;
-    if (pread(fd, &header, sizeof(header), SL_SEGMENT_OWN_OFFSET_BYTES) !=
+    if (pread(fd, &header, sizeof(header), SL_SHM_FILE_OWN_OFFSET_BYTES) !=
             (ssize_t)sizeof(header) ||
         !sl_proc_id_equal(header.owner, id) || header.ended != 0) {
         return SL_CLIENT_GONE;
     }
-    bool seen = header.space == sl_proc_space() && header.space != 0;
+    bool seen = header.space == sl_proc_pid_namespace() && header.space != 0;
     return (!seen || sl_proc_alive(header.process)) && is_written(fd) ? SL_CLIENT_UNLOCKED
                                                                       : SL_CLIENT_GONE;
 }
@@ -659,7 +659,7 @@ enum sl_client_state sl_client_state(const char *shm_dir, struct sl_proc_id id, 
     }
     sl_client_name(id, client);
     sl_pins_name(client, name);
-    sl_err err = sl_segment_descriptor(shm_dir, name, false, &fresh, NULL);
+    sl_err err = sl_shm_file_descriptor(shm_dir, name, false, &fresh, NULL);
     if (err == SL_ERR_NOT_FOUND || err == SL_ERR_FOREIGN) {
         return SL_CLIENT_GONE;
     }

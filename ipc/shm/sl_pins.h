@@ -66,28 +66,28 @@ sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
  * SL_ERR_STALE: the grant has ended; SL_ERR_LIMIT. */
 sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view, sl_ref ref,
                           uint64_t generation, uint64_t length_bytes, sl_pin *pin);
-void sl_pins_give(struct sl_pins *pins, sl_pin pin);
+void sl_pins_release(struct sl_pins *pins, sl_pin pin);
 /* Records an access; overwrites the oldest. For a chain call tail first, head last. */
 /* Flag of a recorded generation: the reader has stored the value itself. This does not count as a
  * use. Values recorded so in sequence are in the order of eviction, first to be evicted first. */
 #define SL_ACCESS_STORED (UINT64_C(1) << 63)
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
-/* The same, with an engine's hints for the value (struct sl_said). */
-void sl_pins_note_said(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said);
+/* The same, with an engine's hints for the value (struct sl_packed_hints). */
+void sl_pins_note_hints(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said);
 /* 0: none. Fields beyond their bounds are cut to them; keep_s below a second counts as one. */
-struct sl_said {
+struct sl_packed_hints {
     uint32_t session;  /* enum sl_session */
     uint32_t priority; /* enum sl_priority */
     uint64_t keep_ns;
 };
-uint32_t sl_said_pack(const struct sl_said *said);
+uint32_t sl_packed_hints_pack(const struct sl_packed_hints *said);
 /* Flag of the packed hints, with SL_ACCESS_STORED: only hints; the reader has neither used nor
  * stored the value now. A registrar that does not know the flag ignores all of it. */
 #define SL_SAID_ALONE (UINT32_C(1) << 31)
 /* For hints of another process: fields are within their bounds whatever it wrote. */
-void sl_said_unpack(uint32_t packed, struct sl_said *out);
+void sl_packed_hints_unpack(uint32_t packed, struct sl_packed_hints *out);
 uint64_t sl_pins_pinned_bytes(const struct sl_pins *pins);
-/* As sl_segment_is_cut: a scan of the pins may have missed some. */
+/* As sl_shm_file_is_cut: a scan of the pins may have missed some. */
 bool sl_pins_is_cut(const struct sl_pins *pins);
 /* Whether any pin is taken, from this process's own memory. False for NULL. */
 bool sl_pins_any(const struct sl_pins *pins);
@@ -96,11 +96,11 @@ bool sl_pins_any(const struct sl_pins *pins);
 struct sl_pins_view; /* opaque */
 sl_err sl_pins_view_open(const char *shm_dir, const char *name, struct sl_pins_view **out,
                          struct sl_error *why);
-/* As sl_segment_is_short. */
+/* As sl_shm_file_is_short. */
 bool sl_pins_view_is_short(const struct sl_pins_view *view);
 /* Whether its reader has ended (sl_pins_end), even if its process lives on. */
 bool sl_pins_view_ended(const struct sl_pins_view *view);
-/* As sl_segment_linked: false once its process, or the registrar after its death, has removed
+/* As sl_shm_file_linked: false once its process, or the registrar after its death, has removed
  * it. */
 bool sl_pins_view_linked(const struct sl_pins_view *view);
 void sl_pins_view_close(struct sl_pins_view **view);
@@ -113,7 +113,7 @@ void sl_pins_view_scan(const struct sl_pins_view *view,
 struct sl_access {
     uint64_t generation;
     sl_ref ref;
-    uint32_t said; /* sl_said_unpack */
+    uint32_t said; /* sl_packed_hints_unpack */
 };
 uint32_t sl_pins_view_drain(struct sl_pins_view *view, struct sl_access *out, uint32_t max);
 /* Number of accesses that were overwritten before they could be given, since the view was

@@ -19,7 +19,7 @@ struct line {
 };
 
 struct sl_seen {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     uint64_t line_mask; /* lines per half are a power of two */
 };
 
@@ -61,20 +61,20 @@ static sl_err measure(void *object, struct sl_error *why)
 }
 
 static const struct sl_mapped_kind seen_kind = {
-    .want = {.name = SEEN_FILE, .kind = SL_SEGMENT_SEEN},
+    .want = {.name = SEEN_FILE, .kind = SL_SHM_FILE_SEEN},
     .object_bytes = sizeof(struct sl_seen),
     .measure = measure};
 
 sl_err sl_seen_make(const char *shm_dir, uint64_t key_count, struct sl_seen **out,
                     struct sl_error *why)
 {
-    struct sl_segment_want want = seen_kind.want;
+    struct sl_shm_file_want want = seen_kind.want;
     want.directory = shm_dir;
     want.data_bytes = SL_PAGE_BYTES + HALVES * lines_of(key_count) * sizeof(struct line);
     want.allocate_bytes = want.data_bytes;
     void *seen = NULL;
-    struct sl_segment segment = {.fd = -1};
-    sl_err err = sl_segment_open_or_renew(&want, &segment, why);
+    struct sl_shm_file segment = {.fd = -1};
+    sl_err err = sl_shm_file_open_or_renew(&want, &segment, why);
     if (err == SL_OK) {
         err = sl_mapped_adopt(&seen_kind, &segment, &seen, why);
     }

@@ -12,7 +12,7 @@
 #ifndef SL_SEEN_H
 #define SL_SEEN_H
 
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 
 #define SL_SEEN_KEYS_MIN (UINT64_C(1) << 16)
 #define SL_SEEN_KEYS_MAX (UINT64_C(1) << 22) /* at this size a half has 8 MiB */
@@ -21,10 +21,10 @@ struct sl_seen; /* opaque; one writer, any number of readers */
 
 /* For the registrar at its start: creates it for key_count keys a half, rounded up to a power of
  * two within the bounds, or continues that of its predecessor of this size. Errors: those of
- * sl_segment_open and _create. */
+ * sl_shm_file_open and _create. */
 sl_err sl_seen_make(const char *shm_dir, uint64_t key_count, struct sl_seen **out,
                     struct sl_error *why);
-/* For queries. Errors: those of sl_segment_open. */
+/* For queries. Errors: those of sl_shm_file_open. */
 sl_err sl_seen_open(const char *shm_dir, struct sl_seen **out, struct sl_error *why);
 void sl_seen_close(struct sl_seen **seen);
 /* As sl_labels_are_current, sl_labels_follow. */

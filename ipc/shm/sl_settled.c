@@ -1,6 +1,6 @@
 /* ipc/shm/sl_settled.c - two tables of words in an shm file; a word determines its own position. */
 #include "ipc/shm/sl_settled.h"
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ struct commit {
     _Atomic uint64_t generation, key_hash;
 };
 struct sl_settled {
-    struct sl_segment segment;
+    struct sl_shm_file segment;
     struct commit *commits;
     _Atomic uint64_t *removals;
 };
@@ -27,15 +27,15 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
     if (settled == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "notes of what was settled");
     }
-    const struct sl_segment_want want = {
+    const struct sl_shm_file_want want = {
         .directory = shm_dir,
         .name = SETTLED_FILE,
-        .kind = SL_SEGMENT_SETTLED,
+        .kind = SL_SHM_FILE_SETTLED,
         .data_bytes = DATA_BYTES,
         .allocate_bytes = DATA_BYTES /* written at random, unchecked: all is allocated now */
     };
     /* Losing it only matters for recent requests. */
-    sl_err err = sl_segment_open_or_renew(&want, &settled->segment, why);
+    sl_err err = sl_shm_file_open_or_renew(&want, &settled->segment, why);
     if (err != SL_OK) {
         free(settled);
         return err;
@@ -48,7 +48,7 @@ sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_e
 
 bool sl_settled_is_short(const struct sl_settled *settled)
 {
-    return sl_segment_is_short(&settled->segment);
+    return sl_shm_file_is_short(&settled->segment);
 }
 
 void sl_settled_close(struct sl_settled **settled)
@@ -56,7 +56,7 @@ void sl_settled_close(struct sl_settled **settled)
     if (settled == NULL || *settled == NULL) {
         return;
     }
-    sl_segment_close(&(*settled)->segment);
+    sl_shm_file_close(&(*settled)->segment);
     free(*settled);
     *settled = NULL;
 }

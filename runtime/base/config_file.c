@@ -39,7 +39,7 @@ SL_PRINTF(2, 3) static sl_err scan_fail(struct scanner *scan, const char *format
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    (void)sl_url_show(scan->text, shown, sizeof shown); /* it may have a password */
+    (void)sl_url_redact(scan->text, shown, sizeof shown); /* it may have a password */
     const char *source = sl_config_source_end(scan->path);
     return scan->line == 0
                ? sl_fail(scan->why, SL_ERR_CONFIG, "%s: %s in '%s'", source, text, shown)
@@ -192,7 +192,7 @@ static sl_err line_read(struct scanner *scan, struct sl_config *config)
     size_t length = SL_MAX(strcspn(name, NAME_ENDS), (size_t)1);
     (void)snprintf(source, sizeof source, "%s:%d", scan->path, scan->line);
     if (!sl_setting_find(name, length, &setting)) {
-        return sl_setting_refuse(name, length, source, "setting", scan->why);
+        return sl_setting_unknown(name, length, source, "setting", scan->why);
     }
     scan->at += length;
     blanks_skip(scan);
@@ -201,7 +201,7 @@ static sl_err line_read(struct scanner *scan, struct sl_config *config)
     }
     sl_err err = value_read(scan, &value);
     err = err == SL_OK ? sl_config_assign(config, setting, value.text, source, scan->why) : err;
-    return err == SL_OK && sl_url_show(value.text, shown, sizeof(shown))
+    return err == SL_OK && sl_url_redact(value.text, shown, sizeof(shown))
                ? sl_config_file_note(config, scan->path, true, scan->why)
                : err;
 }

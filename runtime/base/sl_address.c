@@ -34,7 +34,7 @@ bool sl_address_split(const char *text, enum sl_port_rule rule, char *host, size
     return true;
 }
 
-bool sl_url_show(const char *url, char *out, size_t room)
+bool sl_url_redact(const char *url, char *out, size_t room)
 {
     const char *authority = strstr(url, "://");
     size_t length = authority != NULL ? strcspn(authority + 3, "/?#") : 0;

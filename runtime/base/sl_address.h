@@ -19,7 +19,7 @@ bool sl_address_split(const char *text, enum sl_port_rule rule, char *host, size
 /* Copies a URL for display, with *** for the password of USER:PASSWORD@ (for the whole
  * part if it has no colon). Other texts are copied unchanged. Cut to room bytes. True: it has a
  * password. */
-bool sl_url_show(const char *url, char *out, size_t room);
+bool sl_url_redact(const char *url, char *out, size_t room);
 /* Parses 0..65535: all of the text, at most 5 digits. */
 bool sl_port_parse(const char *text, uint16_t *port);
 /* Splits and parses HOST:PORT; the port is required, 1..65535. */

@@ -113,7 +113,7 @@ static const struct {
     {"fabric_spin", "leave it out: the fabric never polls without a wait"},
     {"fabric_zero_copy", "leave it out: sent bytes are always copied to the kernel"},
     {"gate", REMOVED_GATE},
-    {"grants_ahead_bytes_max", "leave it out: grants_ahead_max bounds a client's extents"},
+    {"grants_ahead_bytes_max", "leave it out: prealloc_max bounds a client's extents"},
     {"guard_memory", "leave it out: files that others truncate never end a process"},
     {"handover_bytes_max", "leave it out: half of memory at most is held for decode"},
     {"handover_push_fallback", "use handover_fallback: hand-overs are not pushed any more"},
@@ -129,8 +129,8 @@ static const struct {
     {"ticket_ttl_max", "leave it out: a hand-over ends at the deadlines of its ops"},
 };
 
-sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,
-                         struct sl_error *why)
+sl_err sl_setting_unknown(const char *name, size_t length, const char *source, const char *kind,
+                          struct sl_error *why)
 {
     for (size_t i = 0; i < SL_COUNT(removed_settings); i++) {
         if (sl_option_is(removed_settings[i].name, name, length)) {
@@ -186,7 +186,7 @@ static sl_err setting_check_address(int index, const char *text, const char *sou
         if (index == (int)rows[i].setting && strcmp(text, "local") != 0 &&
             strcmp(text, rows[i].word) != 0 && !sl_address_parse(text, host, sizeof(host), &port)) {
             char shown[72];
-            (void)sl_url_show(text, shown, sizeof(shown));
+            (void)sl_url_redact(text, shown, sizeof(shown));
             return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of local, %s and HOST:PORT",
                            source, setting_rows[index].name, shown, rows[i].word);
         }
@@ -209,12 +209,12 @@ static sl_err setting_check_text(int index, const char *text, const char *source
     (void)snprintf(spaced, sizeof(spaced), " %s ", text);
     if (choices != NULL && (strchr(text, ' ') != NULL || strstr(choices, spaced) == NULL)) {
         char shown[72];
-        (void)sl_url_show(text, shown, sizeof(shown));
+        (void)sl_url_redact(text, shown, sizeof(shown));
         return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s' is none of%s", source, name, shown,
                        choices);
     }
     char shown[SL_SETTING_TEXT_BYTES_MAX + 8];
-    if (index != (int)SL_SET_directory_url && sl_url_show(text, shown, sizeof(shown))) {
+    if (index != (int)SL_SET_directory_url && sl_url_redact(text, shown, sizeof(shown))) {
         return sl_fail(why, SL_ERR_CONFIG, "%s: %s: '%.64s': no password belongs here", source,
                        name, shown);
     }
@@ -242,7 +242,7 @@ static sl_err setting_check_range(int index, uint64_t number, const char *text, 
     }
     const char *measure = measures[row->kind];
     char shown[72];
-    (void)sl_url_show(text, shown, sizeof(shown));
+    (void)sl_url_redact(text, shown, sizeof(shown));
     return sl_fail(why, SL_ERR_CONFIG,
                    "%s: %s: '%.64s' is out of range: %" PRIu64 " to %" PRIu64 "%s", source,
                    row->name, shown, row->low, row->high, measure != NULL ? measure : "");
@@ -255,7 +255,7 @@ static sl_err setting_check_secret(int index, const char *text, const char *sour
     bool command_line = strncmp(source, "--", 2) == 0;
     char shown[SL_SETTING_TEXT_BYTES_MAX + 8];
     if (!command_line || setting_rows[index].kind != SL_SETTING_TEXT ||
-        !sl_url_show(text, shown, sizeof(shown))) {
+        !sl_url_redact(text, shown, sizeof(shown))) {
         return SL_OK;
     }
     return sl_fail(why, SL_ERR_CONFIG,
@@ -312,7 +312,7 @@ sl_err sl_config_set(struct sl_config *config, const char *name, const char *tex
 {
     enum sl_setting setting;
     if (!sl_setting_find(name, strlen(name), &setting)) {
-        return sl_setting_refuse(name, strlen(name), source, "setting", why);
+        return sl_setting_unknown(name, strlen(name), source, "setting", why);
     }
     return setting_take(config, setting, text, source, why);
 }
@@ -362,7 +362,7 @@ const char *sl_config_file(const struct sl_config *config)
     return config->file;
 }
 
-sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why)
+sl_err sl_config_check_access(const struct sl_config *config, struct sl_error *why)
 {
     if (config->file == NULL) {
         return SL_OK;
@@ -411,7 +411,7 @@ static sl_err config_load_environment(struct sl_config *config, struct sl_error 
         name[sizeof(name) - 1] = '\0';
         enum sl_setting setting;
         if (length - 7 >= sizeof(name) || !sl_setting_find(name, length - 7, &setting)) {
-            return sl_setting_refuse(name, strlen(name), source, "setting", why);
+            return sl_setting_unknown(name, strlen(name), source, "setting", why);
         }
         err = setting_take(config, setting, equals + 1, source, why);
     }
@@ -514,7 +514,7 @@ static sl_err arguments_walk(struct sl_config *config, bool assign, int argc, ch
         return sl_fail(why, SL_ERR_CONFIG, "%.80s: a value is missing", got.word);
     }
     if (kind == SL_ARGUMENT_UNKNOWN) {
-        return sl_setting_refuse(got.name, (size_t)got.name_length, got.word, "option", why);
+        return sl_setting_unknown(got.name, (size_t)got.name_length, got.word, "option", why);
     }
     if (kind == SL_ARGUMENT_UNWANTED) {
         return sl_fail(why, SL_ERR_CONFIG, "%.80s: takes no value", got.word);

@@ -81,7 +81,7 @@ enum sl_setting_kind {
     X(heartbeat, DURATION, "500ms", 10000000, 60000000000,                                         \
       "interval between an actor's HELLO messages to the registrar")                               \
     X(reservations_max, COUNT, "65536", 16, 16777216, "live reservations, all owners together")    \
-    X(grants_ahead_max, COUNT, "64", 0, 65536, "extents preallocated for one client; 0: none")     \
+    X(prealloc_max, COUNT, "64", 0, 65536, "extents preallocated for one client; 0: none")         \
     X(clients_max, COUNT, "256", 1, 65535, "attached processes, including actors")                 \
     X(client_pins_max, COUNT, "8192", 16, 1048576, "pin slots of one client")                      \
     X(engines_max, COUNT, "64", 1, 1024, "registered engines; each rank of a team counts")         \
@@ -136,19 +136,19 @@ enum sl_setting_kind {
     X(fabric_lanes, COUNT, "4", 1, 16, "connections or queue pairs per peer")                      \
     X(fabric_depth, COUNT, "16", 1, 64, "requests in flight per lane")                             \
     X(fabric_unit, SIZE, "1MiB", 16384, 4194304, "largest request, a multiple of 16 KiB")          \
-    X(fabric_movers, COUNT, "4", 0, 16,                                                            \
+    X(fabric_io_threads, COUNT, "4", 0, 16,                                                        \
       "tcp: threads that copy and digest, at most half of the cores (2 of 2); 0: none")            \
     X(fabric_connections_max, COUNT, "512", 1, 65535,                                              \
       "tcp: incoming connections; cluster_listen: unauthenticated connections")                    \
-    X(fabric_strangers, COUNT, "64", 1, 65535,                                                     \
+    X(fabric_unauthenticated_max, COUNT, "64", 1, 65535,                                           \
       "tcp, cluster_listen: unauthenticated connections from one address")                         \
-    X(fabric_stall, DURATION, "1s", 10000000, 3600000000000,                                       \
+    X(fabric_progress_timeout, DURATION, "1s", 10000000, 3600000000000,                            \
       "a peer that makes no progress for this time counts as dead")                                \
     X(fabric_encryption, BOOL, "true", 0, 1,                                                       \
       "tcp: TLS 1.3 between nodes; false: none with peers that also set false (trusted network)")  \
     X(fabric_pools, BOOL, "true", 0, 1,                                                            \
       "register engines' pools with the fabric, shared memory included; verbs pins them")          \
-    X(load_keeps, BOOL, "true", 0, 1,                                                              \
+    X(cache_remote_loads, BOOL, "true", 0, 1,                                                      \
       "keep blocks that loads fetch from other nodes; false: copy them only into engines' pools")  \
     X(load_log, BOOL, "false", 0, 1, "log each load: its client, and where its blocks came from")  \
     X(metrics_listen, TEXT, "local", 3, 280,                                                       \
@@ -211,7 +211,7 @@ enum sl_setting_kind {
       "longest time that a peer may keep this node's bytes pinned")                                \
     X(fetch_bytes, SIZE, "16MiB", 65536, 17179869184,                                              \
       "bytes requested from a peer in one fetch batch")                                            \
-    X(fetch_trips_max, COUNT, "8", 1, 64, "fetch batches in flight at once")                       \
+    X(fetch_batches_max, COUNT, "8", 1, 64, "fetch batches in flight at once")                     \
     X(tickets_max, COUNT, "1024", 1, 65535, "tickets of direct hand-overs, in each direction")     \
     X(ticket_parts_max, COUNT, "16384", 1, 57344, "parts of all tickets, in each direction")       \
     X(handovers_max, COUNT, "4096", 1, 65536, "hand-overs from prefill to decode in progress")     \
@@ -271,7 +271,7 @@ sl_err sl_config_set(struct sl_config *config, const char *name, const char *tex
 const char *sl_config_file(const struct sl_config *config);
 /* Checks that no other user can write the settings file or, if it has a password, read it. The
  * programs of a node call this at start. Errors: those of sl_trust_read. */
-sl_err sl_config_closed(const struct sl_config *config, struct sl_error *why);
+sl_err sl_config_check_access(const struct sl_config *config, struct sl_error *why);
 
 bool sl_config_bool(const struct sl_config *config, enum sl_setting setting);
 uint64_t sl_config_u64(const struct sl_config *config, enum sl_setting setting); /* all but TEXT */
@@ -284,8 +284,8 @@ bool sl_setting_find(const char *name, size_t length, enum sl_setting *out);
 /* Fills why for a name that sl_setting_find does not know: "SOURCE: unknown KIND 'NAME'". If the
  * previous release had that setting, the text has the advice of the table of removed settings.
  * Returns SL_ERR_CONFIG. kind: "setting" or "option". */
-sl_err sl_setting_refuse(const char *name, size_t length, const char *source, const char *kind,
-                         struct sl_error *why);
+sl_err sl_setting_unknown(const char *name, size_t length, const char *source, const char *kind,
+                          struct sl_error *why);
 /* Prints all settings with types, defaults and help. stream: a FILE *. */
 void sl_config_print_help(void *stream);
 

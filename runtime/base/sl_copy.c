@@ -216,11 +216,11 @@ void sl_copy(void *to, const void *from, uint64_t length_bytes)
     if (length_bytes < SL_COPY_STREAM_BYTES) {
         memcpy(to, from, length_bytes);
     } else {
-        sl_copy_past(to, from, length_bytes);
+        sl_copy_uncached(to, from, length_bytes);
     }
 }
 
-void sl_copy_past(void *to, const void *from, uint64_t length_bytes)
+void sl_copy_uncached(void *to, const void *from, uint64_t length_bytes)
 {
     const struct sl_copy_routine *routine =
         length_bytes < 2 * SL_COPY_ALIGN_BYTES

@@ -19,7 +19,7 @@
 void sl_copy(void *to, const void *from, uint64_t length_bytes);
 
 /* The same, bypassing the caches at any length: for pieces of a large value. */
-void sl_copy_past(void *to, const void *from, uint64_t length_bytes);
+void sl_copy_uncached(void *to, const void *from, uint64_t length_bytes);
 
 /* One way to bypass the caches. A routine whose usable() is false must not be called. */
 struct sl_copy_routine {

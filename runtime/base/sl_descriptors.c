@@ -32,7 +32,7 @@ static const char ask_magic[8] = "slfdask1", answer_magic[8] = "slfdans1";
 
 struct ask_packet {
     char magic[8];
-    struct sl_descriptors_ask ask;
+    struct sl_descriptors_request ask;
 };
 struct answer_packet {
     char magic[8];
@@ -103,7 +103,7 @@ static bool socket_wait(int fd, short events, int other_fd, uint64_t deadline_ns
 
 /* Whether the process of "memory-PID.NUMBER" is dead. No process listens at such a socket yet, so
  * only its maker's death shows that it is a leftover. */
-static bool maker_gone(const char *pid_and_number)
+static bool maker_ended(const char *pid_and_number)
 {
     char *end = NULL;
     long pid = strtol(pid_and_number, &end, 10);
@@ -112,7 +112,7 @@ static bool maker_gone(const char *pid_and_number)
 
 /* Whether no process listens at this socket. Files of other types are not ours, although connect()
  * returns the same error for them. */
-static bool is_left(const struct sockaddr_un *at)
+static bool is_leftover(const struct sockaddr_un *at)
 {
     struct stat status;
     SL_AUTO(close) int fd = socket_open();
@@ -129,12 +129,12 @@ static void leftovers_remove(const char *runtime_dir)
         struct sockaddr_un at = {.sun_family = AF_UNIX};
         const char *mark = entry->d_name + sizeof(KIND) - 1;
         if (strncmp(entry->d_name, KIND, sizeof(KIND) - 1) != 0 ||
-            (*mark != '.' && (*mark != '-' || !maker_gone(mark + 1)))) {
+            (*mark != '.' && (*mark != '-' || !maker_ended(mark + 1)))) {
             continue;
         }
         int used =
             snprintf(at.sun_path, sizeof(at.sun_path), "%s/%.60s", runtime_dir, entry->d_name);
-        if (used > 0 && (size_t)used < sizeof(at.sun_path) && is_left(&at)) {
+        if (used > 0 && (size_t)used < sizeof(at.sun_path) && is_leftover(&at)) {
             (void)unlink(at.sun_path);
         }
     }
@@ -208,8 +208,8 @@ static bool answer_send(int fd, const struct answer_packet *answer,
 }
 
 /* Sends one packet of a reply. False: it was the last. */
-static bool answer_next(struct sl_descriptors *server, int fd, const struct sl_descriptors_ask *ask,
-                        uint32_t *first)
+static bool answer_next(struct sl_descriptors *server, int fd,
+                        const struct sl_descriptors_request *ask, uint32_t *first)
 {
     struct sl_descriptors_part part = {0};
     struct answer_packet answer = {.count = 0};
@@ -232,7 +232,7 @@ static bool answer_next(struct sl_descriptors *server, int fd, const struct sl_d
     return sent && part.more;
 }
 
-static void asker_serve(struct sl_descriptors *server, int fd)
+static void requester_serve(struct sl_descriptors *server, int fd)
 {
     struct ask_packet packet;
     uint32_t first = 0;
@@ -252,7 +252,7 @@ static void *server_run(void *at)
     while (socket_wait(server->fd, POLLIN, server->stop_fd, SL_NEVER_NS)) {
         int fd = accept4(server->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            asker_serve(server, fd);
+            requester_serve(server, fd);
             (void)close(fd);
         } else if (errno == EMFILE || errno == ENFILE) { /* the socket is ready again immediately */
             (void)socket_wait(-1, 0, server->stop_fd,
@@ -262,8 +262,8 @@ static void *server_run(void *at)
     return NULL;
 }
 
-sl_err sl_descriptors_file(const struct sl_descriptors_ask *ask, struct sl_descriptors_part *out,
-                           struct sl_error *why)
+sl_err sl_descriptors_file(const struct sl_descriptors_request *ask,
+                           struct sl_descriptors_part *out, struct sl_error *why)
 {
     struct stat file;
     int number = ask->address > INT32_MAX ? -1 : (int)ask->address;
@@ -436,7 +436,7 @@ static sl_err source_connect(const struct sl_descriptors_source *source, int fd,
 }
 
 sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
-                            const struct sl_descriptors_ask *ask, sl_descriptors_take_fn take,
+                            const struct sl_descriptors_request *ask, sl_descriptors_take_fn take,
                             void *context, uint64_t deadline_ns, struct sl_error *why)
 {
     struct ask_packet packet = {.ask = *ask};
@@ -482,7 +482,7 @@ sl_err sl_descriptors_fetch_file(const struct sl_descriptors_source *source, int
                                  uint64_t inode, uint64_t deadline_ns, int *fd,
                                  struct sl_error *why)
 {
-    const struct sl_descriptors_ask ask = {.address = (uint64_t)number, .life = inode};
+    const struct sl_descriptors_request ask = {.address = (uint64_t)number, .life = inode};
     int taken = -1;
     sl_err err = sl_descriptors_fetch(source, &ask, file_take, &taken, deadline_ns, why);
     if (err == SL_OK) {

@@ -17,7 +17,7 @@
 #define SL_DESCRIPTORS_MAX   65536u /* per piece of memory */
 
 /* A request. Only the giver interprets the numbers. */
-struct sl_descriptors_ask {
+struct sl_descriptors_request {
     uint64_t address;
     uint64_t length_bytes; /* 0: a file of the giver, see sl_descriptors_file */
     uint64_t life;         /* number of the memory's life: later memory may have the same address */
@@ -33,14 +33,14 @@ struct sl_descriptors_part {
 /* Fills out with the descriptors from number `first` on: 1 to SL_DESCRIPTORS_BATCH, which the
  * caller closes. Runs on the server's thread. An error is sent to the requester with its text, and
  * out is ignored. */
-typedef sl_err (*sl_descriptors_give_fn)(void *context, const struct sl_descriptors_ask *ask,
+typedef sl_err (*sl_descriptors_give_fn)(void *context, const struct sl_descriptors_request *ask,
                                          uint32_t first, struct sl_descriptors_part *out,
                                          struct sl_error *why);
 
 /* For a give function: duplicates the giver's descriptor number `address` if it is the file with
  * inode `life` (0: any). Errors: SL_ERR_NOT_FOUND. */
-sl_err sl_descriptors_file(const struct sl_descriptors_ask *ask, struct sl_descriptors_part *out,
-                           struct sl_error *why);
+sl_err sl_descriptors_file(const struct sl_descriptors_request *ask,
+                           struct sl_descriptors_part *out, struct sl_error *why);
 
 struct sl_descriptors; /* opaque: a server, with a thread of its own */
 
@@ -67,7 +67,7 @@ struct sl_descriptors_source {
  * SL_ERR_TIMEOUT, SL_ERR_PROTOCOL, SL_ERR_OS; those of give and take, with SL_ERR_IO for a giver
  * that has to restart (SL_ERR_DEVICE, SL_ERR_INTERNAL). */
 sl_err sl_descriptors_fetch(const struct sl_descriptors_source *source,
-                            const struct sl_descriptors_ask *ask, sl_descriptors_take_fn take,
+                            const struct sl_descriptors_request *ask, sl_descriptors_take_fn take,
                             void *context, uint64_t deadline_ns, struct sl_error *why);
 /* Fetches a file that the source has open (sl_descriptors_file). Gives *fd. */
 sl_err sl_descriptors_fetch_file(const struct sl_descriptors_source *source, int number,

@@ -19,11 +19,11 @@ struct sl_guard {
     _Atomic uintptr_t from; /* 0: unused, or being filled */
     _Atomic uintptr_t end;
     _Atomic bool taken, cut;
-    bool tells;
+    bool count_cut;
 };
 
 _Atomic uint32_t sl_guard_cut_count;
-void (*_Atomic sl_guard_ends)(void);
+void (*_Atomic sl_guard_cut_hook)(void);
 
 static struct sl_guard guards[GUARDS_MAX];
 static _Atomic uint32_t guards_used; /* slots from here on were never used */
@@ -62,22 +62,22 @@ static bool guard_patch(uintptr_t at)
     if (guard == guards + used) {
         return false;
     }
-    void (*ends)(void) = atomic_load_explicit(&sl_guard_ends, memory_order_acquire);
-    if (guard->tells && ends != NULL) {
+    void (*ends)(void) = atomic_load_explicit(&sl_guard_cut_hook, memory_order_acquire);
+    if (guard->count_cut && ends != NULL) {
         ends();
     }
     /* Counted first: a reader that finds another thread's mark also finds its count. */
-    if (guard->tells) {
+    if (guard->count_cut) {
         (void)atomic_fetch_add_explicit(&sl_guard_cut_count, 1, memory_order_seq_cst);
     }
-    if (atomic_exchange_explicit(&guard->cut, true, memory_order_seq_cst) && guard->tells) {
+    if (atomic_exchange_explicit(&guard->cut, true, memory_order_seq_cst) && guard->count_cut) {
         (void)atomic_fetch_sub_explicit(&sl_guard_cut_count, 1, memory_order_seq_cst);
     }
     /* The whole range may exceed what the system commits to a process at once. */
     return zeros_map(page, end) || zeros_map(page, page + page_bytes);
 }
 
-static void guard_pass_on(int number, siginfo_t *info, void *context)
+static void guard_forward(int number, siginfo_t *info, void *context)
 {
     if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != NULL) {
         before.sa_sigaction(number, info, context);
@@ -96,7 +96,7 @@ static void guard_fault(int number, siginfo_t *info, void *context)
 {
     int os_code = errno;
     if (info->si_code != BUS_ADRERR || !guard_patch((uintptr_t)info->si_addr)) {
-        guard_pass_on(number, info, context);
+        guard_forward(number, info, context);
     }
     errno = os_code;
 }
@@ -133,14 +133,14 @@ static struct sl_guard *guard_take(void)
     return NULL;
 }
 
-struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool tells)
+struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool count_cut)
 {
     (void)pthread_once(&install_once, guard_install);
     struct sl_guard *guard =
         atomic_load_explicit(&installed, memory_order_acquire) ? guard_take() : NULL;
     if (guard != NULL) {
         uintptr_t from = (uintptr_t)at;
-        guard->tells = tells;
+        guard->count_cut = count_cut;
         atomic_store_explicit(&guard->cut, false, memory_order_relaxed);
         atomic_store_explicit(&guard->end, from + sl_align_up(length_bytes, page_bytes),
                               memory_order_release);
@@ -156,7 +156,7 @@ void sl_guard_remove(struct sl_guard **guard)
         return;
     }
     atomic_store_explicit(&gone->from, 0, memory_order_release);
-    if (atomic_load_explicit(&gone->cut, memory_order_acquire) && gone->tells) {
+    if (atomic_load_explicit(&gone->cut, memory_order_acquire) && gone->count_cut) {
         (void)atomic_fetch_sub_explicit(&sl_guard_cut_count, 1, memory_order_release);
     }
     atomic_store_explicit(&gone->taken, false, memory_order_release);

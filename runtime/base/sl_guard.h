@@ -22,7 +22,7 @@ struct sl_guard; /* of one mapping */
 /* Registers [at, at + length_bytes), whole pages of a shared mapping of a file, until it is
  * removed. tells: sl_guard_cuts counts its cut. NULL: too many mappings, or no handler; the mapping
  * is then not guarded. */
-struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool tells);
+struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool count_cut);
 /* Call it before the mapping ends, when no thread uses it. Accepts NULL; sets *guard to NULL. */
 void sl_guard_remove(struct sl_guard **guard);
 /* Whether bytes of the mapping may be zeros that are not the file's. Call it after reading them.
@@ -31,7 +31,7 @@ bool sl_guard_is_cut(const struct sl_guard *guard);
 
 /* For a program that must end before it acts on zeros: called in the handler when a mapping with
  * `tells` is cut. It may only use write(2) and _exit, and must not return. NULL: none. */
-extern void (*_Atomic sl_guard_ends)(void);
+extern void (*_Atomic sl_guard_cut_hook)(void);
 
 extern _Atomic uint32_t sl_guard_cut_count;
 /* Number of cut mappings that were registered to be counted. Costs a load. */

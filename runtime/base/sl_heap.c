@@ -36,8 +36,8 @@ static void heap_put(struct sl_heap *heap, uint32_t place, struct sl_heap_item i
 
 /* Puts the item at the place, or moves it up or down from there. Inline: a call would copy the item
  * through the stack, which took longer than the rest. */
-static inline __attribute__((always_inline)) void heap_settle(struct sl_heap *heap, uint32_t place,
-                                                              struct sl_heap_item item)
+static inline __attribute__((always_inline)) void heap_sift(struct sl_heap *heap, uint32_t place,
+                                                            struct sl_heap_item item)
 {
     while (place > 0 && heap->items[(place - 1) / 2].at_ns > item.at_ns) {
         heap_put(heap, place, heap->items[(place - 1) / 2]);
@@ -64,7 +64,7 @@ void sl_heap_remove(struct sl_heap *heap, uint32_t place)
         heap->places[heap->items[place].id] = SL_HEAP_NONE;
     }
     if (place < heap->count) {
-        heap_settle(heap, place, last);
+        heap_sift(heap, place, last);
     }
 }
 
@@ -72,7 +72,7 @@ void sl_heap_set(struct sl_heap *heap, uint32_t id, uint64_t at_ns)
 {
     SL_ASSERT(heap->places != NULL && id < heap->capacity);
     uint32_t place = heap->places[id] != SL_HEAP_NONE ? heap->places[id] : heap->count++;
-    heap_settle(heap, place, (struct sl_heap_item){.at_ns = at_ns, .id = id});
+    heap_sift(heap, place, (struct sl_heap_item){.at_ns = at_ns, .id = id});
 }
 
 void sl_heap_clear(struct sl_heap *heap, uint32_t id)
@@ -95,7 +95,7 @@ sl_err sl_heap_add(struct sl_heap *heap, struct sl_heap_item item)
     if (!SL_ARRAY_ROOM(heap->items, heap->capacity, heap->count + 1)) {
         return SL_ERR_NO_MEMORY;
     }
-    heap_settle(heap, heap->count++, item);
+    heap_sift(heap, heap->count++, item);
     return SL_OK;
 }
 

@@ -239,7 +239,7 @@ void sl_limits_read(const char *root, uint32_t pid, struct sl_limits *out)
     cgroups_read(root, process, out);
 }
 
-bool sl_file_may_have(uint64_t bytes)
+bool sl_file_size_allowed(uint64_t bytes)
 {
     struct rlimit limit;
     uint64_t most = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
@@ -248,7 +248,7 @@ bool sl_file_may_have(uint64_t bytes)
 
 int sl_file_resize(int fd, uint64_t bytes)
 {
-    if (!sl_file_may_have(bytes)) {
+    if (!sl_file_size_allowed(bytes)) {
         errno = EFBIG;
         return -1;
     }

@@ -47,7 +47,7 @@ uint64_t sl_limits_memory_default(const struct sl_config *config, const struct s
                                   uint64_t shm_free_bytes);
 
 /* Whether RLIMIT_FSIZE lets a file grow to this size; else SIGXFSZ would end the process. */
-bool sl_file_may_have(uint64_t bytes);
+bool sl_file_size_allowed(uint64_t bytes);
 /* ftruncate that checks the limit first: -1 with EFBIG. */
 int sl_file_resize(int fd, uint64_t bytes);
 

@@ -241,7 +241,7 @@ static bool log_put(const struct sl_log *log, const char *line, size_t length)
     }
     struct stat ours;
     if (!log->may_block && fstat(log->fd, &ours) == 0 &&
-        !sl_file_may_have((uint64_t)ours.st_size + length)) {
+        !sl_file_size_allowed((uint64_t)ours.st_size + length)) {
         return false;
     }
     ssize_t wrote = 0;

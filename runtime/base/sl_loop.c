@@ -399,7 +399,7 @@ void sl_loop_before_wait(struct sl_loop *loop, sl_loop_before_wait_fn fn, void *
     loop->before_context = context;
 }
 
-void sl_loop_wait_by(struct sl_loop *loop, sl_loop_wait_fn fn, void *context)
+void sl_loop_set_wait(struct sl_loop *loop, sl_loop_wait_fn fn, void *context)
 {
     loop->wait_fn = fn;
     loop->wait_context = context;
@@ -454,7 +454,7 @@ static void source_run(struct sl_loop *loop, const struct epoll_event *event)
     }
 }
 
-static void loop_run_gone(struct sl_loop *loop)
+static void loop_run_exits(struct sl_loop *loop)
 {
     for (uint32_t i = SLOT_FIRST; i < loop->source_count && loop->gone_count > 0; i++) {
         if (loop->sources[i].kind == SOURCE_PROCESS && loop->sources[i].fd < 0) {
@@ -548,7 +548,7 @@ sl_err sl_loop_turn(struct sl_loop *loop, uint64_t budget_ns, struct sl_error *w
     for (int i = 0; i < count; i++) {
         source_run(loop, &events[i]);
     }
-    loop_run_gone(loop);
+    loop_run_exits(loop);
     timers_run(loop, ended_ns);
     return SL_OK;
 }

@@ -96,7 +96,7 @@ void sl_loop_before_wait(struct sl_loop *loop, sl_loop_before_wait_fn fn, void *
 typedef bool (*sl_loop_wait_fn)(void *context, uint64_t wait_ns);
 /* Makes turns wait with fn, which also watches sl_loop_fd. The process's main source of wake-ups
  * then need not pass through a nested epoll. */
-void sl_loop_wait_by(struct sl_loop *loop, sl_loop_wait_fn fn, void *context);
+void sl_loop_set_wait(struct sl_loop *loop, sl_loop_wait_fn fn, void *context);
 /* A descriptor that is readable when an event of the loop is pending: level-triggered, borrowed. */
 int sl_loop_fd(const struct sl_loop *loop);
 

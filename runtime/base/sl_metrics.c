@@ -50,7 +50,7 @@ static sl_err page_file_open(const char *path, uint64_t bytes, int *out, struct 
             continue;
         }
         /* Allocated now: a full file system must not cause SIGBUS later. */
-        int failed = sl_file_may_have(bytes) ? posix_fallocate(fd, 0, (off_t)bytes) : EFBIG;
+        int failed = sl_file_size_allowed(bytes) ? posix_fallocate(fd, 0, (off_t)bytes) : EFBIG;
         if (failed != 0) {
             return sl_fail_os(why, failed, "metrics page '%s' of %" PRIu64 " bytes", path, bytes);
         }

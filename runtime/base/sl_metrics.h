@@ -86,7 +86,7 @@ sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, stru
 void sl_metrics_view_close(struct sl_metrics_view **view);
 /* Whether the page, of any version, belongs to this user and its process is dead. Readers ignore
  * such a page if they cannot read it. */
-bool sl_metrics_page_is_left(const char *path);
+bool sl_metrics_page_is_orphan(const char *path);
 /* Calls each() for every page of the directory, sorted by name, until it returns false. Unreadable
  * pages, such as one being created, are skipped. Returns the number of pages read. */
 #define SL_METRICS_VIEWS_MAX 1024u

@@ -78,7 +78,7 @@ sl_err sl_metrics_view_open(const char *path, struct sl_metrics_view **out, stru
     return SL_OK;
 }
 
-bool sl_metrics_page_is_left(const char *path)
+bool sl_metrics_page_is_orphan(const char *path)
 {
     struct metrics_owner owner;
     SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

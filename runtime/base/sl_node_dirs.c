@@ -132,7 +132,7 @@ static bool is_segment(DIR *directory, const char *name)
     SL_AUTO(close)
     int fd = openat(dirfd(directory), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     return fd >= 0 && pread(fd, &magic, sizeof(magic), 0) == (ssize_t)sizeof(magic) &&
-           (magic == SL_SEGMENT_MAGIC || magic == METRICS_MAGIC);
+           (magic == SL_SHM_FILE_MAGIC || magic == METRICS_MAGIC);
 }
 
 /* Whether another user, who once could write here, may have planted this entry: writes would reach
@@ -152,8 +152,8 @@ static bool same_directory(const char *a, const char *b)
                                  of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino);
 }
 
-sl_err sl_node_dirs_apart(const struct sl_paths *paths, const char *setting, const char *path,
-                          struct sl_error *why)
+sl_err sl_node_dirs_check_path(const struct sl_paths *paths, const char *setting, const char *path,
+                               struct sl_error *why)
 {
     const char *const own[] = {paths->runtime_dir, paths->shm_dir, paths->log_dir};
     for (size_t i = 0; i < SL_COUNT(own); i++) {
@@ -198,7 +198,7 @@ static sl_err marker_read(const struct sl_node_dir_want *want, DIR *directory,
 }
 
 /* Result of scanning a directory. */
-struct look {
+struct scan {
     const struct sl_node_dir_want *want;
     struct sl_node_dir_seen *seen;
     uint32_t known; /* entries that belong to a node */
@@ -212,9 +212,9 @@ static void name_copy(char out[256], const char *name)
     (void)snprintf(out, 256, "%s", name);
 }
 
-static sl_err entry_look(struct look *look, DIR *directory, const char *name, struct sl_error *why)
+static sl_err entry_scan(struct scan *scan, DIR *directory, const char *name, struct sl_error *why)
 {
-    const struct sl_node_dir_want *want = look->want;
+    const struct sl_node_dir_want *want = scan->want;
     struct stat status;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
         strcmp(name, SL_NODE_DIR_MARKER) == 0) {
@@ -228,7 +228,7 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
     bool planted = row != NULL && is_planted(want, &status, fits);
     /* Also without a marker, because the contents would be trusted: supervisor.pid names the
      * process to kill. */
-    if (planted && (look->seen->marked || want->place == SL_NODE_DIR_RUNTIME)) {
+    if (planted && (scan->seen->marked || want->place == SL_NODE_DIR_RUNTIME)) {
         return sl_fail(
             why, SL_ERR_FOREIGN,
             "'%.200s/%s' has the name of a node's file but is not one (uid %u, mode %07o, "
@@ -237,71 +237,71 @@ static sl_err entry_look(struct look *look, DIR *directory, const char *name, st
             (unsigned)status.st_nlink);
     }
     if (!fits || planted ||
-        (want->place == SL_NODE_DIR_SHM && !look->seen->marked && !is_segment(directory, name))) {
+        (want->place == SL_NODE_DIR_SHM && !scan->seen->marked && !is_segment(directory, name))) {
         bool opened =
             row != NULL && (!row->stays || row->type == S_IFREG); /* opening a FIFO would block */
         if (opened && !fits && !S_ISLNK(status.st_mode)) {
-            name_copy(look->misfit, name);
+            name_copy(scan->misfit, name);
         }
         if (!is_named(want, directory, name)) {
-            name_copy(look->seen->foreign, name);
+            name_copy(scan->seen->foreign, name);
         }
         return SL_OK;
     }
-    look->known++;
-    look->evident |= matches(dirs[want->place].evidence, name);
+    scan->known++;
+    scan->evident |= matches(dirs[want->place].evidence, name);
     if (!row->stays || want->place == SL_NODE_DIR_LOG ||
         (matches("@(disk|cluster|log)", name) && S_ISDIR(status.st_mode) &&
          !is_named(want, directory, name))) {
-        name_copy(look->doubtful, name);
+        name_copy(scan->doubtful, name);
     }
     return SL_OK;
 }
 
-static sl_err dir_look(struct look *look, struct sl_error *why)
+static sl_err dir_scan(struct scan *scan, struct sl_error *why)
 {
     sl_err err = SL_OK;
-    struct sl_node_dir_seen *seen = look->seen;
+    struct sl_node_dir_seen *seen = scan->seen;
     *seen = (struct sl_node_dir_seen){0};
-    SL_AUTO(closedir) DIR *directory = dir_open(look->want->path, &err, why);
+    SL_AUTO(closedir) DIR *directory = dir_open(scan->want->path, &err, why);
     if (directory == NULL) {
         return err;
     }
-    err = marker_read(look->want, directory, seen, why);
+    err = marker_read(scan->want, directory, seen, why);
     for (const struct dirent *entry; err == SL_OK && (entry = readdir(directory)) != NULL;) {
-        err = entry_look(look, directory, entry->d_name, why);
+        err = entry_scan(scan, directory, entry->d_name, why);
     }
-    if (look->doubtful[0] != '\0' && !seen->marked && !look->evident) {
-        name_copy(seen->foreign, look->doubtful);
+    if (scan->doubtful[0] != '\0' && !seen->marked && !scan->evident) {
+        name_copy(seen->foreign, scan->doubtful);
     }
-    seen->holds = seen->marked || (look->evident && seen->foreign[0] == '\0');
+    seen->holds = seen->marked || (scan->evident && seen->foreign[0] == '\0');
     /* A node of an earlier release has no marker; usually it made its directory. */
     seen->made |= !seen->marked && seen->holds;
     return err;
 }
 
-sl_err sl_node_dir_look(const struct sl_node_dir_want *want, struct sl_node_dir_seen *out,
+sl_err sl_node_dir_scan(const struct sl_node_dir_want *want, struct sl_node_dir_seen *out,
                         struct sl_error *why)
 {
-    return dir_look(&(struct look){.want = want, .seen = out}, why);
+    return dir_scan(&(struct scan){.want = want, .seen = out}, why);
 }
 
 sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir_seen *seen,
                          struct sl_error *why)
 {
-    struct look look = {.want = want, .seen = seen};
-    sl_err err = dir_look(&look, why);
-    bool may_stay = seen->marked || (want->place == SL_NODE_DIR_LOG && look.known == 0);
+    struct scan scan = {.want = want, .seen = seen};
+    sl_err err = dir_scan(&scan, why);
+    bool may_stay = seen->marked || (want->place == SL_NODE_DIR_LOG && scan.known == 0);
     if (err == SL_OK && seen->foreign[0] != '\0' && !may_stay) {
         err = sl_fail(why, SL_ERR_FOREIGN,
                       "directory '%.200s' has files that belong to no node ('%s'): name an empty "
                       "directory, or one that does not exist yet",
                       want->path, seen->foreign);
     }
-    if (err == SL_OK && look.misfit[0] != '\0') {
+    if (err == SL_OK && scan.misfit[0] != '\0') {
         err = sl_fail(why, SL_ERR_FOREIGN,
                       "'%.200s/%s' has the name of a node's file but is not one: move it elsewhere",
-                      want->path, look.misfit);
+                      want->path, scan.misfit);
     }
     return err;
 }
@@ -323,25 +323,25 @@ static sl_err marker_write(const struct sl_node_dir_want *want, bool made, struc
     return SL_OK;
 }
 
-static sl_err dir_take(const struct sl_node_dir_want *want, bool runs, struct sl_error *why)
+static sl_err dir_claim(const struct sl_node_dir_want *want, bool runs, struct sl_error *why)
 {
     struct sl_node_dir_seen seen = {0};
     bool missing = access(want->path, F_OK) != 0;
     sl_err err = sl_dir_make(want->path, why);
     if (err == SL_OK) {
-        err = (runs ? sl_node_dir_look : sl_node_dir_check)(want, &seen, why);
+        err = (runs ? sl_node_dir_scan : sl_node_dir_check)(want, &seen, why);
     }
     return err == SL_OK ? marker_write(want, missing || seen.made, why) : err;
 }
 
-sl_err sl_node_dir_take(const struct sl_node_dir_want *want, struct sl_error *why)
+sl_err sl_node_dir_claim(const struct sl_node_dir_want *want, struct sl_error *why)
 {
-    return dir_take(want, false, why);
+    return dir_claim(want, false, why);
 }
 
 sl_err sl_node_dir_mark(const struct sl_node_dir_want *want, struct sl_error *why)
 {
-    return dir_take(want, true, why);
+    return dir_claim(want, true, why);
 }
 
 /* ---------------------------------------------------------------- removal */
@@ -400,7 +400,7 @@ static bool entry_clear(const struct sl_node_dir_want *want, int directory, cons
 sl_err sl_node_dir_clear(const struct sl_node_dir_want *want, bool all, struct sl_error *why)
 {
     struct sl_node_dir_seen seen;
-    sl_err err = sl_node_dir_look(want, &seen, why);
+    sl_err err = sl_node_dir_scan(want, &seen, why);
     if (err != SL_OK || !seen.holds) {
         return err == SL_ERR_EXISTS ? SL_OK : err;
     }

@@ -9,7 +9,7 @@
 enum sl_node_dir { SL_NODE_DIR_RUNTIME, SL_NODE_DIR_SHM, SL_NODE_DIR_LOG };
 
 /* First bytes of shm files; metrics pages have their own magic. */
-#define SL_SEGMENT_MAGIC UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
+#define SL_SHM_FILE_MAGIC UINT64_C(0x47455345434c5553) /* "SULCESEG" as stored */
 
 /* A node writes this marker into its three directories when it starts: a line with the runtime
  * directory, and one that records whether the node made the directory (`made`) or not (`found`). It
@@ -36,21 +36,21 @@ struct sl_paths;
 /* Checks that the path of a setting (may be a member of paths) is none of the runtime, shm and log
  * directories. A stop removes the marker with the last file of one of them, and would take the
  * other one's files for foreign. Errors: SL_ERR_CONFIG. */
-sl_err sl_node_dirs_apart(const struct sl_paths *paths, const char *setting, const char *path,
-                          struct sl_error *why);
+sl_err sl_node_dirs_check_path(const struct sl_paths *paths, const char *setting, const char *path,
+                               struct sl_error *why);
 /* Scans the directory; one that does not exist is empty. Errors: SL_ERR_FOREIGN (a file with the
  * name of a node's file is a link, has another owner or a second hard link, so another program put
  * it there; in a runtime directory also without a marker), SL_ERR_EXISTS (the directory is another
  * node's), SL_ERR_OS and kin. */
-sl_err sl_node_dir_look(const struct sl_node_dir_want *want, struct sl_node_dir_seen *out,
+sl_err sl_node_dir_scan(const struct sl_node_dir_want *want, struct sl_node_dir_seen *out,
                         struct sl_error *why);
-/* Checks the directory before a start creates anything. Errors: those of sl_node_dir_look;
+/* Checks the directory before a start creates anything. Errors: those of sl_node_dir_scan;
  * SL_ERR_FOREIGN: it has files of no node, or a file of another type under a name that the node
  * will use. The log directory may have foreign files, unless it also has one with a log's name. */
 sl_err sl_node_dir_check(const struct sl_node_dir_want *want, struct sl_node_dir_seen *seen,
                          struct sl_error *why);
 /* Creates the directory (sl_dir_make) and writes the marker. */
-sl_err sl_node_dir_take(const struct sl_node_dir_want *want, struct sl_error *why);
+sl_err sl_node_dir_claim(const struct sl_node_dir_want *want, struct sl_error *why);
 /* Writes the marker for a running node, because it was removed or the node was started by an older
  * release. Foreign files are allowed. */
 sl_err sl_node_dir_mark(const struct sl_node_dir_want *want, struct sl_error *why);

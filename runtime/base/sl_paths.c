@@ -232,11 +232,11 @@ sl_err sl_paths_from(const struct sl_config *config, struct sl_paths *out, struc
 /* How to walk down a path. */
 struct walk {
     const char *path;
-    uint32_t refused; /* bits of the mode that the last directory must not have */
-    bool makes;       /* create missing directories; otherwise SL_ERR_NOT_FOUND */
-    bool alone;       /* no other user may own a directory on the way */
-    bool file;        /* checks the directories of a file; the caller checks the file itself */
-    uid_t root;       /* owner of /: root, or root as an unprivileged container shows it */
+    uint32_t refused;  /* bits of the mode that the last directory must not have */
+    bool makes;        /* create missing directories; otherwise SL_ERR_NOT_FOUND */
+    bool trusted_only; /* no other user may own a directory on the way */
+    bool file;         /* checks the directories of a file; the caller checks the file itself */
+    uid_t root;        /* owner of /: root, or root as an unprivileged container shows it */
 };
 
 static sl_err dir_check_own(int fd, const char *path, uint32_t refused, struct sl_error *why)
@@ -342,7 +342,7 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bo
     if (fstat(*fd, &above) != 0) {
         return sl_fail_os(why, errno, "directory '%s'", path);
     }
-    sl_err err = walk->alone ? above_check(*fd, &above, name, walk, why) : SL_OK;
+    sl_err err = walk->trusted_only ? above_check(*fd, &above, name, walk, why) : SL_OK;
     if (err != SL_OK || last) {
         return err;
     }
@@ -379,7 +379,7 @@ static sl_err dir_descend(int *fd, const char *name, const struct walk *walk, bo
                        path, name, (unsigned)status.st_uid, (unsigned)geteuid(),
                        is_temporary ? ": root may remove it" : "");
     }
-    return walk->alone ? owner_check(&status, name, walk, why) : SL_OK;
+    return walk->trusted_only ? owner_check(&status, name, walk, why) : SL_OK;
 }
 
 /* Reads the target of `name` if it is a link that may be followed. Links in /proc do not lead where
@@ -451,7 +451,7 @@ static sl_err dir_walk(const struct walk *walk, struct sl_error *why)
         (void)snprintf(name, sizeof name, "%.*s", (int)length, rest + slashes);
         memmove(rest, rest + slashes + length, strlen(rest + slashes + length) + 1);
         bool last = walk->file && rest[0] == '\0';
-        bool link = walk->alone && !last && link_read(fd, name, target);
+        bool link = walk->trusted_only && !last && link_read(fd, name, target);
         links += link ? 1 : 0;
         sl_err err = link ? link_resolve(&fd, name, target, walk, rest, why)
                           : dir_descend(&fd, name, walk, last, why);
@@ -474,7 +474,7 @@ static sl_err private_walk(struct walk walk, struct sl_error *why)
     if (stat("/", &root) != 0) {
         return sl_fail_os(why, errno, "directory '/'");
     }
-    walk.alone = true;
+    walk.trusted_only = true;
     walk.root = root.st_uid;
     return dir_walk(&walk, why);
 }
@@ -489,7 +489,7 @@ sl_err sl_dir_check(const char *path, struct sl_error *why)
     return private_walk((struct walk){.path = path, .refused = 0022}, why);
 }
 
-sl_err sl_file_place_check(const char *path, struct sl_error *why)
+sl_err sl_file_path_check(const char *path, struct sl_error *why)
 {
     return private_walk((struct walk){.path = path, .file = true}, why);
 }

@@ -70,7 +70,7 @@ sl_err sl_core_wait_ns(uint32_t pid, uint64_t *wait_ns, struct sl_error *why)
     char path[64];
     char text[96];
     (void)snprintf(path, sizeof(path), "/proc/%" PRIu32 "/schedstat", pid);
-    if (sl_proc_text(path, text, sizeof(text)) < 0) {
+    if (sl_proc_file_read(path, text, sizeof(text)) < 0) {
         bool gone = access("/proc/self/schedstat", F_OK) == 0;
         return sl_fail(why, gone ? SL_ERR_NOT_FOUND : SL_ERR_UNSUPPORTED,
                        gone ? "no process %" PRIu32

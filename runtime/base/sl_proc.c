@@ -45,7 +45,7 @@ static sl_err proc_parse_stat(char *stat, struct sl_proc_id *out)
     return SL_ERR_NOT_FOUND;
 }
 
-ssize_t sl_proc_text(const char *path, char *out, size_t room)
+ssize_t sl_proc_file_read(const char *path, char *out, size_t room)
 {
     SL_AUTO(close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     ssize_t got = fd < 0 ? -1 : read(fd, out, room - 1);
@@ -57,7 +57,7 @@ static ssize_t stat_read(uint32_t pid, char *stat, size_t room)
 {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    return sl_proc_text(path, stat, room);
+    return sl_proc_file_read(path, stat, room);
 }
 
 bool sl_proc_stopped(uint32_t pid)
@@ -90,7 +90,7 @@ sl_err sl_proc_id_read(const char *path, struct sl_proc_id *out, struct sl_error
     char text[64];
     struct sl_proc_id id = {0};
     int end = -1;
-    if (sl_proc_text(path, text, sizeof(text)) < 0) {
+    if (sl_proc_file_read(path, text, sizeof(text)) < 0) {
         return errno == ENOENT ? sl_fail(why, SL_ERR_NOT_FOUND, "no file '%s'", path)
                                : sl_fail_os(why, errno, "read '%s'", path);
     }
@@ -110,7 +110,7 @@ bool sl_proc_alive(struct sl_proc_id id)
     return err == SL_OK ? sl_proc_id_equal(now, id) : err != SL_ERR_NOT_FOUND;
 }
 
-uint64_t sl_proc_space(void)
+uint64_t sl_proc_pid_namespace(void)
 {
     struct stat at;
     return stat("/proc/self/ns/pid", &at) == 0 ? (uint64_t)at.st_ino : 0;
@@ -163,7 +163,7 @@ sl_err sl_boot_id(char out[SL_BOOT_ID_BYTES], struct sl_error *why)
 {
     static const char path[] = "/proc/sys/kernel/random/boot_id";
     memset(out, 0, SL_BOOT_ID_BYTES);
-    ssize_t got = sl_proc_text(path, out, SL_BOOT_ID_BYTES);
+    ssize_t got = sl_proc_file_read(path, out, SL_BOOT_ID_BYTES);
     if (got < 0) {
         return sl_fail_os(why, errno, "read '%s'", path);
     }

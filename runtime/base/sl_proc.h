@@ -39,7 +39,7 @@ struct sl_proc_id sl_proc_id_client(void);
 
 /* Reads the start of a file, zero-terminated; does not follow a link or wait for a pipe. Returns
  * the number of bytes, or -1 with errno. */
-ssize_t sl_proc_text(const char *path, char *out, size_t room);
+ssize_t sl_proc_file_read(const char *path, char *out, size_t room);
 /* Reads the start time of pid. Errors: SL_ERR_NOT_FOUND (no process, or a zombie), SL_ERR_OS. */
 sl_err sl_proc_id_of(uint32_t pid, struct sl_proc_id *out, struct sl_error *why);
 /* Whether exactly this process still runs. If the system cannot tell (no descriptors left, ...) it
@@ -50,7 +50,7 @@ bool sl_proc_stopped(uint32_t pid);
 /* This process. Errors: SL_ERR_OS (no descriptors left, ...). */
 sl_err sl_proc_id_self(struct sl_proc_id *out, struct sl_error *why);
 /* Identifies this process's pid namespace; in others pids are unrelated. 0: unknown. */
-uint64_t sl_proc_space(void);
+uint64_t sl_proc_pid_namespace(void);
 /* Reads a line PID START_TIME from a file such as supervisor.pid; the process may be dead. Errors:
  * SL_ERR_NOT_FOUND (no such file), SL_ERR_INVALID (no such line: it may be being written),
  * SL_ERR_OS. */

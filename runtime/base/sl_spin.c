@@ -22,9 +22,9 @@ uint64_t sl_spin_budget(struct sl_spin *spin, uint64_t bound_ns, uint32_t cores,
     return spin->worth || ++spin->waits >= SL_SPIN_PROBE << spin->failures ? bound_ns : 0;
 }
 
-void sl_spin_learn(struct sl_spin *spin, bool came)
+void sl_spin_result(struct sl_spin *spin, bool success)
 {
-    spin->failures = came ? 0 : SL_MIN(spin->failures + !spin->worth, SL_SPIN_FAILURES_MAX);
-    spin->worth = came;
+    spin->failures = success ? 0 : SL_MIN(spin->failures + !spin->worth, SL_SPIN_FAILURES_MAX);
+    spin->worth = success;
     spin->waits = 0;
 }

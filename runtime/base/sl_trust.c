@@ -33,7 +33,7 @@ static sl_err above_check(int fd, const char *path, const char *in_it, sl_err fo
                        length < 0 ? strerror(errno) : "no path");
     }
     (void)snprintf(real + length, 8, "%s", in_it);
-    sl_err err = sl_file_place_check(real, &inner);
+    sl_err err = sl_file_path_check(real, &inner);
     sl_err code = err == SL_ERR_FOREIGN ? foreign : SL_ERR_CONFIG;
     bool linked = strncmp(path, real, strlen(path)) != 0;
     return err == SL_OK ? SL_OK
@@ -122,7 +122,7 @@ sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out,
                : sl_fail(why, SL_ERR_CONFIG, "'%.120s' has more than %zu bytes", path, room - 1);
 }
 
-sl_err sl_trust_place(const char *directory, struct sl_error *why)
+sl_err sl_trust_directory(const char *directory, struct sl_error *why)
 {
     SL_AUTO(close) int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {

@@ -15,16 +15,16 @@
  * it, must belong to this user or root; the file must be regular and have none of the `refused`
  * bits. No directory above it may belong to another user or let others rename files that are not
  * theirs (allowed: the sticky bit, as in /tmp, or write access for a group with the owner's own
- * number, as with umask 002). placed: the caller has already called sl_trust_place for its
+ * number, as with umask 002). placed: the caller has already called sl_trust_directory for its
  * directory. Errors: SL_ERR_NOT_FOUND; SL_ERR_CONFIG (all others). */
 sl_err sl_trust_read(const char *path, uint32_t refused, bool placed, char *out, size_t room,
                      struct sl_error *why);
 /* Checks a directory and those above it in the same way, without reading. Errors: SL_ERR_FOREIGN
  * (one belongs to another user, who could replace its files); SL_ERR_CONFIG. */
-sl_err sl_trust_place(const char *directory, struct sl_error *why);
+sl_err sl_trust_directory(const char *directory, struct sl_error *why);
 /* Checks that no other user could replace the file at this path: no directory above it belongs to
  * another user (SL_ERR_FOREIGN) or lets others rename files that are not theirs
  * (SL_ERR_PERMISSION). */
-sl_err sl_file_place_check(const char *path, struct sl_error *why);
+sl_err sl_file_path_check(const char *path, struct sl_error *why);
 
 #endif

@@ -81,7 +81,8 @@ struct sl_disk_ops {
     /* Registers memory that requests will use, so that each costs less. It must stay valid until
      * destroy. A failure costs only speed. Errors: SL_ERR_LIMIT (table full, RLIMIT_MEMLOCK),
      * SL_ERR_UNSUPPORTED, SL_ERR_OS. */
-    sl_err (*lend)(struct sl_disk *disk, void *memory, uint64_t length_bytes, struct sl_error *why);
+    sl_err (*register_memory)(struct sl_disk *disk, void *memory, uint64_t length_bytes,
+                              struct sl_error *why);
     /* Whether the opened directory is still the one at its path. Errors: SL_ERR_NOT_FOUND: it was
      * removed, emptied or replaced. */
     sl_err (*present)(struct sl_disk *disk, struct sl_error *why);

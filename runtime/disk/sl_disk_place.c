@@ -323,7 +323,7 @@ sl_err sl_disk_format_check(const char *place, struct sl_error *why)
 /* Whether this process is a tierer that holds the lock; also gives its node's runtime directory,
  * which it has open. Looks only at these descriptors: others may be on a device that does not
  * answer. */
-static bool tierer_has(const char *pid, const struct statx *lock, char node[PATH_MAX])
+static bool tierer_holds_lock(const char *pid, const struct statx *lock, char node[PATH_MAX])
 {
     char path[NAME_MAX + 16], target[PATH_MAX], file[PATH_MAX + 16], comm[16] = "";
     struct statx at;
@@ -354,7 +354,7 @@ static bool tierer_has(const char *pid, const struct statx *lock, char node[PATH
     return node[0] != '\0';
 }
 
-sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struct sl_error *why)
+sl_err sl_disk_place_unused(const struct sl_paths *paths, const char *place, struct sl_error *why)
 {
     char lock[SL_DISK_PLACE_BYTES + 8], node[PATH_MAX];
     struct statx at;
@@ -365,8 +365,8 @@ sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struc
     DIR *processes = statx(AT_FDCWD, lock, 0, STATX_INO, &at) == 0 ? opendir("/proc") : NULL;
     while (processes != NULL && err == SL_OK && (entry = readdir(processes)) != NULL) {
         if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-            tierer_has(entry->d_name, &at, node) &&
-            sl_node_dirs_apart(paths, "", node, NULL) == SL_OK) {
+            tierer_holds_lock(entry->d_name, &at, node) &&
+            sl_node_dirs_check_path(paths, "", node, NULL) == SL_OK) {
             err = sl_fail(why, SL_ERR_FOREIGN,
                           "disk directory '%.80s' is in use by the node of '%.80s' (process %s): "
                           "stop that node, or name another directory",
@@ -400,10 +400,10 @@ static sl_err path_check(const struct sl_config *config, const struct sl_paths *
     if (stat(place, at) != 0) {
         return sl_fail_os(why, errno, "disk directory '%.150s'", place);
     }
-    err = sl_node_dirs_apart(paths, "disk_path", place, why);
+    err = sl_node_dirs_check_path(paths, "disk_path", place, why);
     err = err == SL_OK ? place_check_room(place, sizes, why) : err;
     err = err == SL_OK ? sl_disk_format_check(place, why) : err;
-    err = err == SL_OK ? sl_disk_place_free(paths, place, why) : err;
+    err = err == SL_OK ? sl_disk_place_unused(paths, place, why) : err;
     return err == SL_OK ? path_open_once(config, path, why) : err;
 }
 
@@ -424,7 +424,7 @@ static sl_err paths_differ(const struct sl_paths *paths, const struct stat *at, 
 
 /* Whether the node runs without such a disk while another one works. The other errors need the
  * operator: a disk in a wrong directory would never work. */
-static bool failure_is_a_disks(sl_err err)
+static bool failure_is_one_disk(sl_err err)
 {
     return err != SL_ERR_CONFIG && err != SL_ERR_FOREIGN && err != SL_ERR_PERMISSION &&
            err != SL_ERR_VERSION;
@@ -452,7 +452,8 @@ sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths
             continue;
         }
         *bad = SL_MIN(*bad, i);
-        if (err == SL_ERR_BUSY || (failure_is_a_disks(err) && ++broken_count < paths->disk_count)) {
+        if (err == SL_ERR_BUSY ||
+            (failure_is_one_disk(err) && ++broken_count < paths->disk_count)) {
             broken = broken.code == SL_OK ? reason : broken;
             at[i] = err == SL_ERR_BUSY ? at[i] : (struct stat){0};
             err = SL_OK;

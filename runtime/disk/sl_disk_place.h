@@ -60,7 +60,7 @@ sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
  * file). */
 sl_err sl_disk_format_check(const char *place, struct sl_error *why);
 /* Checks that no other visible node uses the disk. Errors: SL_ERR_FOREIGN, which names it. */
-sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struct sl_error *why);
+sl_err sl_disk_place_unused(const struct sl_paths *paths, const char *place, struct sl_error *why);
 
 /* Opens the disk of each path as its tierer will, and closes it again. Checks nothing if `disk` is
  * 0. *bad is the first path that cannot work. Two cases return SL_OK, with the first such path in
@@ -70,7 +70,7 @@ sl_err sl_disk_place_free(const struct sl_paths *paths, const char *place, struc
  * - a path that fails while another one may work: the node runs without it. Only SL_ERR_CONFIG,
  *   SL_ERR_FOREIGN, SL_ERR_PERMISSION and SL_ERR_VERSION of any path are errors.
  *
- * Errors: those of sl_disk_place_make, sl_disk_format_check, sl_disk_place_free and sl_disk_open;
+ * Errors: those of sl_disk_place_make, sl_disk_format_check, sl_disk_place_unused and sl_disk_open;
  * SL_ERR_CONFIG (two paths are the same directory, or one is the node's runtime, shm or log
  * directory), SL_ERR_NO_SPACE (not even two log files fit). */
 sl_err sl_disk_paths_check(const struct sl_config *config, const struct sl_paths *paths,

@@ -249,7 +249,7 @@ sl_err sl_disk_slow_open(int dir_fd, int event_fd, struct sl_disk_slow **out, st
     return SL_OK;
 }
 
-sl_err sl_disk_slow_give(struct sl_disk_slow *slow, const struct sl_disk_work *work)
+sl_err sl_disk_slow_submit(struct sl_disk_slow *slow, const struct sl_disk_work *work)
 {
     sl_err err = work->name != NULL ? sl_disk_file_check(work->name, NULL) : SL_OK;
     if (err != SL_OK) {
@@ -270,7 +270,7 @@ sl_err sl_disk_slow_give(struct sl_disk_slow *slow, const struct sl_disk_work *w
     return err;
 }
 
-bool sl_disk_slow_take(struct sl_disk_slow *slow, uint64_t *cookie, int *os_code)
+bool sl_disk_slow_reap(struct sl_disk_slow *slow, uint64_t *cookie, int *os_code)
 {
     bool some = false;
     pthread_mutex_lock(&slow->lock);

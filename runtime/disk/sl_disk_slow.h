@@ -28,9 +28,9 @@ struct sl_disk_slow; /* opaque; all calls by one thread */
 sl_err sl_disk_slow_open(int dir_fd, int event_fd, struct sl_disk_slow **out, struct sl_error *why);
 /* Queues a work. Errors: SL_ERR_LIMIT (SL_DISK_WORKS_MAX are queued or ended but not taken),
  * SL_ERR_INVALID (bad name). */
-sl_err sl_disk_slow_give(struct sl_disk_slow *slow, const struct sl_disk_work *work);
+sl_err sl_disk_slow_submit(struct sl_disk_slow *slow, const struct sl_disk_work *work);
 /* Takes the next ended work: its cookie and errno (0: success). False: none. */
-bool sl_disk_slow_take(struct sl_disk_slow *slow, uint64_t *cookie, int *os_code);
+bool sl_disk_slow_reap(struct sl_disk_slow *slow, uint64_t *cookie, int *os_code);
 /* Does not wait: queued works are dropped; a call that hangs keeps its thread, and the memory that
  * the thread needs, until it returns. */
 void sl_disk_slow_close(struct sl_disk_slow **slow);

@@ -144,7 +144,7 @@ static void uring_file_close(struct sl_disk *disk, int file)
     }
     /* If the file has no name left, this frees its blocks, which may take long. */
     struct sl_disk_work work = {.kind = SL_DISK_WORK_CLOSE, .fd = self->files[file]};
-    if (self->slow == NULL || sl_disk_slow_give(self->slow, &work) != SL_OK) {
+    if (self->slow == NULL || sl_disk_slow_submit(self->slow, &work) != SL_OK) {
         close(self->files[file]);
     }
     self->files[file] = -1;
@@ -240,8 +240,8 @@ static uint64_t uring_real_bytes(struct sl_disk *disk, int file)
 
 /* ---- registered memory ---- */
 
-static sl_err uring_lend(struct sl_disk *disk, void *memory, uint64_t length_bytes,
-                         struct sl_error *why)
+static sl_err uring_register_memory(struct sl_disk *disk, void *memory, uint64_t length_bytes,
+                                    struct sl_error *why)
 {
     struct uring_disk *self = disk_of(disk);
     if (self->buffers == NULL) {
@@ -326,7 +326,7 @@ static bool disk_slow_queue(struct uring_disk *self, uint32_t index)
                                 .bytes = request->length_bytes,
                                 .fd = request->file >= 0 ? self->files[request->file] : -1,
                                 .name = request->name};
-    return sl_disk_slow_give(self->slow, &work) == SL_OK;
+    return sl_disk_slow_submit(self->slow, &work) == SL_OK;
 }
 
 /* Puts the rest of the request on the submission queue. False: the queue is full. */
@@ -512,7 +512,7 @@ static void uring_reap(struct sl_disk *disk,
         done(context, disk_io_free(self, index), bytes, os_code);
     }
     uint64_t slow = 0;
-    for (int os_code = 0; sl_disk_slow_take(self->slow, &slow, &os_code);) {
+    for (int os_code = 0; sl_disk_slow_reap(self->slow, &slow, &os_code);) {
         SL_ASSERT(slow < self->queue_depth && self->ios[slow].busy);
         done(context, disk_io_free(self, (uint32_t)slow), 0, os_code);
     }
@@ -565,7 +565,7 @@ static const struct sl_disk_ops uring_ops = {
     .prepare = uring_prepare,
     .real_bytes = uring_real_bytes,
     .punch = uring_punch,
-    .lend = uring_lend,
+    .register_memory = uring_register_memory,
     .present = uring_present,
 };
 

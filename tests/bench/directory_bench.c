@@ -227,8 +227,8 @@ static void store_remove(struct store *store)
     sl_index_view_close(&store->view);
     sl_index_close(&store->index);
     sl_arena_close(&store->arena);
-    (void)sl_segment_remove(store->dir, "arena.0", NULL);
-    (void)sl_segment_remove(store->dir, "index", NULL);
+    (void)sl_shm_file_remove(store->dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(store->dir, "index", NULL);
     (void)rmdir(store->dir);
 }
 

@@ -365,8 +365,8 @@ static void bench_run(struct bench *bench)
     look_ups_free(&set);
     bench_recover(bench);
     bench_close(bench);
-    (void)sl_segment_remove(bench->dir, "index", NULL);
-    (void)sl_segment_remove(bench->dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(bench->dir, "index", NULL);
+    (void)sl_shm_file_remove(bench->dir, "arena.0", NULL);
 }
 
 static void print_text(const struct figures *at)

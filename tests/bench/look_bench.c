@@ -4,7 +4,7 @@
  *
  * A child process writes an index of BLOCKS blocks (default 200000) of PARTS parts each (default
  * 8). This process maps it and asks for prefixes of 2,000 blocks anywhere in it, by hashes of 32
- * bytes. Medians of ROUNDS calls of sl_engine_look, in wall time, without and with a hold, by
+ * bytes. Medians of ROUNDS calls of sl_prefix_match, in wall time, without and with a hold, by
  * one thread and by more on one handle. The limit, in the same run: 2,000 independent reads of
  * random lines of the same file. A look-up reads four lines a block: bucket, record, and two of
  * the key. */
@@ -144,15 +144,15 @@ static double look_us(const struct looker *self, uint32_t round)
 {
     static _Thread_local unsigned char hashes[LOOK * HASH_BYTES];
     struct sl_error why = {0};
-    struct sl_looked out;
+    struct sl_prefix_result out;
     for (uint32_t i = 0; i < LOOK; i++) {
         uint64_t number = mix(self->seed + round * LOOK + i) % block_count;
         hash_make(&hashes[i * HASH_BYTES], number);
     }
-    struct sl_look look = {
+    struct sl_prefix_query look = {
         .hashes = hashes, .hash_bytes = HASH_BYTES, .count = LOOK, .hold_ns = self->hold_ns};
     uint64_t began_ns = sl_clock_monotonic_ns();
-    if (sl_engine_look(self->engine, &look, &out, NULL, &why) != SL_OK) {
+    if (sl_prefix_match(self->engine, &look, &out, NULL, &why) != SL_OK) {
         fail("look-up", &why);
     }
     double us = (double)(sl_clock_monotonic_ns() - began_ns) / 1e3;

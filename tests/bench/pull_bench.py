@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints figures of LOAD of blocks that another node holds, through the arena (load_keeps) and directly into the engine's
+"""Prints figures of LOAD of blocks that another node holds, through the arena (cache_remote_loads) and directly into the engine's
 pool, in turns and in one run. Three nodes in namespaces: a has the blocks, b keeps what it loads, c does not. Medians. CPU
 is that of transporters, swapper and coordinator, without the engine.
 

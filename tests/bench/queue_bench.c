@@ -145,8 +145,8 @@ static sl_err ask(const struct bench_queue *bench, const struct way *way, struct
                   struct sl_error *why)
 {
     struct sl_mailbox *mailbox = NULL;
-    struct ctl_histogram *trips_ns = calloc(1, sizeof(*trips_ns));
-    sl_err err = trips_ns == NULL ? sl_fail(why, SL_ERR_NO_MEMORY, "histogram") : SL_OK;
+    struct ctl_histogram *fetch_batches_ns = calloc(1, sizeof(*fetch_batches_ns));
+    sl_err err = fetch_batches_ns == NULL ? sl_fail(why, SL_ERR_NO_MEMORY, "histogram") : SL_OK;
     if (err == SL_OK) {
         err = mailbox_open(bench, way, false, &mailbox, why);
     }
@@ -167,18 +167,18 @@ static sl_err ask(const struct bench_queue *bench, const struct way *way, struct
         uint64_t before_ns = now_ns;
         err = round_trip(bench, mailbox, way, why);
         now_ns = sl_clock_monotonic_ns();
-        ctl_histogram_add(trips_ns, now_ns - before_ns);
+        ctl_histogram_add(fetch_batches_ns, now_ns - before_ns);
         count++;
     }
     if (err == SL_OK) {
         *out = (struct cell){
             .ops_per_s = (double)count * 1e9 / (double)(now_ns - start_ns),
-            .p50_us = (double)ctl_histogram_quantile(trips_ns, 0.5) / 1e3,
-            .p99_us = (double)ctl_histogram_quantile(trips_ns, 0.99) / 1e3,
+            .p50_us = (double)ctl_histogram_quantile(fetch_batches_ns, 0.5) / 1e3,
+            .p99_us = (double)ctl_histogram_quantile(fetch_batches_ns, 0.99) / 1e3,
         };
     }
     sl_mailbox_close(&mailbox);
-    free(trips_ns);
+    free(fetch_batches_ns);
     return err;
 }
 

@@ -144,11 +144,11 @@ static bool sets_equal(const struct set *one, const struct set *other)
  * memory. */
 static void set_bring(struct probe *self, struct set *set)
 {
-    static struct sl_item_spot spots[PARTS_MAX];
+    static struct sl_item_slot slots[PARTS_MAX];
     struct sl_ticket_fields fields = {.number = set->number};
     unsigned char ticket[SL_TICKET_BYTES_MAX];
     for (uint32_t i = 0; i < set->count; i++) {
-        spots[i] = (struct sl_item_spot){.engine_id = set->engine_id, .device_block = i, .item = i};
+        slots[i] = (struct sl_item_slot){.engine_id = set->engine_id, .device_block = i, .item = i};
     }
     (void)snprintf(fields.node, sizeof(fields.node), "%s",
                    sl_config_text(self->env->config, SL_SET_node_name));
@@ -159,8 +159,8 @@ static void set_bring(struct probe *self, struct set *set)
     msg.body.bring.ticket.at = ticket;
     msg.body.bring.ticket.length = sl_ticket_write(&fields, ticket);
     msg.body.bring.from = sl_text_of(set->from);
-    msg.body.bring.spots.at = spots;
-    msg.body.bring.spots.count = set->count;
+    msg.body.bring.slots.at = slots;
+    msg.body.bring.slots.count = set->count;
     for (uint64_t i = 0; i < msg.body.bring.ticket.length; i++) {
         (void)snprintf(set->hex + 2 * i, 3, "%02x", ticket[i]);
     }
@@ -270,7 +270,7 @@ static uint32_t unhex(const char *text, unsigned char *out, uint32_t max)
 static void layer_lend(struct probe *self, const struct set *set)
 {
     static struct sl_item_arrived pieces[PARTS_MAX];
-    static struct sl_item_spot spots[PARTS_MAX];
+    static struct sl_item_slot slots[PARTS_MAX];
     unsigned char ticket[SL_TICKET_BYTES_MAX];
     uint64_t from = set->length_bytes * set->layer / set->layers;
     uint64_t end = set->length_bytes * (set->layer + 1) / set->layers;
@@ -281,7 +281,7 @@ static void layer_lend(struct probe *self, const struct set *set)
                                              .length_bytes = end - from,
                                              .digest_low = digest.low,
                                              .digest_high = digest.high};
-        spots[i] = (struct sl_item_spot){.engine_id = set->engine_id, .device_block = i, .item = i};
+        slots[i] = (struct sl_item_slot){.engine_id = set->engine_id, .device_block = i, .item = i};
     }
     struct sl_msg msg = {
         .type = SL_MSG_LEND, .trace_id = set->number, .op_id = LENDS | set->number};
@@ -291,8 +291,8 @@ static void layer_lend(struct probe *self, const struct set *set)
     msg.body.lend.last = set->layer + 1 == set->layers;
     msg.body.lend.pieces.at = pieces;
     msg.body.lend.pieces.count = set->count;
-    msg.body.lend.spots.at = spots;
-    msg.body.lend.spots.count = set->count;
+    msg.body.lend.slots.at = slots;
+    msg.body.lend.slots.count = set->count;
     uint64_t left_ns = set->lend_end_ns - SL_MIN(self->env->now_ns, set->lend_end_ns);
     call(self, "transporter.0", &msg, left_ns, cookie_of(CALL_LEND, set->number));
 }

@@ -157,9 +157,8 @@ static struct sl_op *op_start(enum what what, uint64_t timeout_ns, uint64_t numb
         .id = number, .mode = SL_HANDOVER_DIRECT, .ticket = ticket};
     CHECK((what == STORE  ? sl_store_start(engine, &request, &op, &why)
            : what == LOAD ? sl_load_start(engine, &request, &op, &why)
-           : what == GIVE
-               ? sl_handover_send_start(engine, &request, &options, &op, &why)
-               : sl_handover_receive_start(engine, &request, &options, &op, &why)) == SL_OK);
+           : what == GIVE ? sl_kv_send_start(engine, &request, &options, &op, &why)
+                          : sl_kv_receive_start(engine, &request, &options, &op, &why)) == SL_OK);
     return op;
 }
 

@@ -51,8 +51,8 @@ struct contest {
     char texts[BATCH_MAX][32];
     struct sl_object_key names[BATCH_MAX];
     struct sl_buffer buffers[BATCH_MAX];
-    struct sl_piece pieces[BATCH_MAX];
-    struct sl_pieces items[BATCH_MAX];
+    struct sl_iov pieces[BATCH_MAX];
+    struct sl_iov_list items[BATCH_MAX];
     uint64_t lengths[BATCH_MAX];
     sl_err codes[BATCH_MAX];
 };
@@ -307,9 +307,9 @@ static bool write_begin(struct contest *self, enum linear_kind kind, uint32_t co
         (void)may_write(self, bytes); /* small compared with the head start */
         contested_fill(self->keys[i], value, self->buffers[i].at, bytes);
         self->buffers[i].length_bytes = bytes;
-        self->pieces[i] = (struct sl_piece){.at = self->buffers[i].at, .length_bytes = bytes};
+        self->pieces[i] = (struct sl_iov){.at = self->buffers[i].at, .length_bytes = bytes};
         self->items[i] =
-            (struct sl_pieces){.key = self->names[i], .at = &self->pieces[i], .count = 1};
+            (struct sl_iov_list){.key = self->names[i], .at = &self->pieces[i], .count = 1};
     }
     return true;
 }
@@ -317,7 +317,7 @@ static bool write_begin(struct contest *self, enum linear_kind kind, uint32_t co
 static void contest_write(struct contest *self, enum linear_kind kind)
 {
     static const char *const names[] = {"contested put", "contested replace", "contested remove"};
-    const struct sl_terms terms = {.replace = true};
+    const struct sl_put_options terms = {.replace = true};
     struct thrash *thrash = self->thrash;
     uint64_t timeout_ns = thrash->shared->timeout_ns;
     uint32_t count = thrash_below(&thrash->random, 4) == 0 ? 2 : 1;
@@ -325,12 +325,12 @@ static void contest_write(struct contest *self, enum linear_kind kind)
         return;
     }
     struct thrash_call call = thrash_call_begin(thrash, names[kind]);
-    sl_err err = kind == LINEAR_PUT       ? sl_put_batch(thrash->client, self->names, self->buffers,
-                                                         count, self->codes, timeout_ns, NULL)
-                 : kind == LINEAR_REPLACE ? sl_put_pieces(thrash->client, self->items, count,
-                                                          &terms, self->codes, timeout_ns, NULL)
-                                          : sl_remove_batch(thrash->client, self->names, count,
-                                                            self->codes, timeout_ns, NULL);
+    sl_err err =
+        kind == LINEAR_PUT ? sl_put_batch(thrash->client, self->names, self->buffers, count,
+                                          self->codes, timeout_ns, NULL)
+        : kind == LINEAR_REPLACE
+            ? sl_putv(thrash->client, self->items, count, &terms, self->codes, timeout_ns, NULL)
+            : sl_remove_batch(thrash->client, self->names, count, self->codes, timeout_ns, NULL);
     (void)thrash_call_end(thrash, call, err, timeout_ns);
     for (uint32_t i = 0; i < count; i++) {
         write_end(self, i, err != SL_OK ? err : self->codes[i]);

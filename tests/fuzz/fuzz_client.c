@@ -220,44 +220,44 @@ static void call_pieces(struct hostile_input *input, uint64_t what, uint32_t cou
     static unsigned char rooms[ITEMS_MAX][ROOM];
     static const char *const names[] = {"a", "b"};
     struct sl_object_key keys[ITEMS_MAX];
-    struct sl_piece pieces[ITEMS_MAX][2];
-    struct sl_pieces items[ITEMS_MAX];
-    struct sl_draft *drafts[ITEMS_MAX] = {NULL};
+    struct sl_iov pieces[ITEMS_MAX][2];
+    struct sl_iov_list items[ITEMS_MAX];
+    struct sl_put_session *drafts[ITEMS_MAX] = {NULL};
     uint64_t lengths[ITEMS_MAX] = {0};
     sl_err codes[ITEMS_MAX] = {SL_OK};
-    const struct sl_terms terms = {.replace = (what & 64) != 0,
-                                   .hard_pin = (what & 32) != 0,
-                                   .contributions = names,
-                                   .contribution_count = (uint32_t)(what >> 5 & 2)};
+    const struct sl_put_options terms = {.replace = (what & 64) != 0,
+                                         .hard_pin = (what & 32) != 0,
+                                         .contributions = names,
+                                         .contribution_count = (uint32_t)(what >> 5 & 2)};
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t cut = hostile_byte(input) % 200;
         keys[i] = key_of(input);
-        pieces[i][0] = (struct sl_piece){rooms[i], cut, 0};
-        pieces[i][1] = (struct sl_piece){rooms[i] + cut, 200 - cut, cut};
-        items[i] = (struct sl_pieces){.key = keys[i], .at = pieces[i], .count = 2};
+        pieces[i][0] = (struct sl_iov){rooms[i], cut, 0};
+        pieces[i][1] = (struct sl_iov){rooms[i] + cut, 200 - cut, cut};
+        items[i] = (struct sl_iov_list){.key = keys[i], .at = pieces[i], .count = 2};
         lengths[i] = 200;
     }
     switch (what % 3) {
     case 0:
-        err = sl_put_pieces(client, items, count, &terms, codes, CALL_NS, NULL);
+        err = sl_putv(client, items, count, &terms, codes, CALL_NS, NULL);
         break;
     case 1:
-        err = sl_get_pieces(client, items, count, (what & 8) != 0, lengths, codes, CALL_NS, NULL);
+        err = sl_getv(client, items, count, (what & 8) != 0, lengths, codes, CALL_NS, NULL);
         break;
     default:
-        err = sl_draft_begin(client, keys, NULL, lengths, count, &terms, 0, drafts, codes, CALL_NS,
-                             NULL);
+        err = sl_put_start(client, keys, NULL, lengths, count, &terms, 0, drafts, codes, CALL_NS,
+                           NULL);
         for (uint32_t i = 0; i < count; i++) {
             if (drafts[i] != NULL) {
-                (void)sl_draft_write(drafts[i], pieces[i], 1 + (uint32_t)(what & 1), NULL);
+                (void)sl_put_write(drafts[i], pieces[i], 1 + (uint32_t)(what & 1), NULL);
             }
         }
         if (hostile_byte(input) < 128) {
-            (void)sl_draft_commit(client, drafts, count, codes, CALL_NS, NULL);
+            (void)sl_put_end(client, drafts, count, codes, CALL_NS, NULL);
         }
         for (uint32_t i = 0; i < count; i++) {
-            sl_draft_drop(&drafts[i]);
+            sl_put_abort(&drafts[i]);
         }
         break;
     }

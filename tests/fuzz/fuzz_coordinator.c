@@ -184,7 +184,7 @@ static const char *const settings[] = {"memory",
                                        "tcp",
                                        "fabric_pools",
                                        "true",
-                                       "load_keeps",
+                                       "cache_remote_loads",
                                        "false",
                                        NULL};
 

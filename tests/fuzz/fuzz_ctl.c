@@ -99,7 +99,7 @@ int __wrap_ctl_script_print(const char *name, const char *const words[], json_t 
     (void)words;
     HOSTILE_MUST(facts != NULL && json_dumpf(facts, stdout, JSON_COMPACT) == 0);
     json_decref(facts);
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 static int run(const struct ctl_command *command, int argc, char **argv)
@@ -110,7 +110,7 @@ static int run(const struct ctl_command *command, int argc, char **argv)
         free(ctl.setting_texts[i]);
     }
     sl_config_destroy(&ctl.config);
-    HOSTILE_MUST(code >= CTL_FINE && code <= CTL_UNREACHABLE);
+    HOSTILE_MUST(code >= CTL_SUCCESS && code <= CTL_UNREACHABLE);
     return code;
 }
 

@@ -96,7 +96,7 @@ static void ask_and_tell(uint32_t round)
                                          .deadline_ns = bed.now_ns + SECOND / 2,
                                          .cookie = round};
     bed.asked += sl_directory_lookup(bed.directory, &lookup) == SL_OK;
-    (void)sl_directory_tell(bed.directory, round + 1, round % 2 == 0);
+    (void)sl_directory_publish(bed.directory, round + 1, round % 2 == 0);
 }
 
 /* A member's address consists of a number and a port, whatever else the server sent. */
@@ -145,7 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         size -= used;
     }
     sl_directory_stats(bed.directory, &stats);
-    SL_ASSERT(stats.waiting <= 2 * SL_DIRECTORY_TELLS_MAX);
+    SL_ASSERT(stats.waiting <= 2 * SL_DIRECTORY_QUEUE_MAX);
     if (bed.server >= 0) {
         (void)close(bed.server);
     }

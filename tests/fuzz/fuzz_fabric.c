@@ -226,7 +226,7 @@ static void greet(int fd, bool clear)
     sl_err err = sl_handshake_step(handshake, "", 0, NULL);
     uint32_t said = 1;
     for (int i = 0; i < 20000 && (err == SL_ERR_BUSY || said > 0); i++) {
-        said = sl_handshake_say(handshake, bytes, sizeof(bytes));
+        said = sl_handshake_output(handshake, bytes, sizeof(bytes));
         if (send(fd, bytes, said, MSG_NOSIGNAL) != (ssize_t)said) {
             abort();
         }
@@ -254,7 +254,7 @@ static void say_handshake(int fd, const uint8_t *data, size_t size)
     unsigned char bytes[2048];
     struct sl_handshake *handshake = shake_begin();
     (void)sl_handshake_step(handshake, "", 0, NULL);
-    uint32_t length = sl_handshake_say(handshake, bytes, sizeof(bytes));
+    uint32_t length = sl_handshake_output(handshake, bytes, sizeof(bytes));
     for (size_t i = 0; i + 3 <= size && i < 24; i += 3) {
         bytes[(uint32_t)(data[i] | data[i + 1] << 8) % length] ^= data[i + 2];
     }
@@ -291,7 +291,7 @@ static void records(const uint8_t *data, size_t size)
         ((unsigned char *)space.iov_base)[sl_wire_get(data + i, 2) % sealer.end] ^= data[i + 2];
     }
     bool same = memcmp(space.iov_base, sealer.staging, sealer.end) == 0;
-    sl_opener_came(&opener, sealer.end);
+    sl_opener_received(&opener, sealer.end);
     int32_t taken = sl_opener_take(&opener, sl_runs_of(got, sizeof(got)), sizeof(got), NULL);
     if (same ? taken != sizeof(plain) || memcmp(got, plain, sizeof(plain)) != 0 : taken > 0) {
         abort(); /* a changed record must not open */
@@ -345,7 +345,7 @@ static void clear(const uint8_t *data, size_t size)
                 return; /* all of it has arrived */
             }
             came += filled;
-            sl_opener_came(&opener, (uint32_t)filled);
+            sl_opener_received(&opener, (uint32_t)filled);
         }
     }
     sl_records_fini(&opener);

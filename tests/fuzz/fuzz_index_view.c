@@ -137,11 +137,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
                                            .access_count = 64,
                                            .pinned_bytes_max = SL_GIB};
     need(sl_pins_create(&pins_options, &pins, &why), &why);
-    (void)sl_segment_remove(dir, "pins.client", NULL);
+    (void)sl_shm_file_remove(dir, "pins.client", NULL);
     sl_index_close(&index);
     sl_arena_close(&arena);
-    (void)sl_segment_remove(dir, "index", NULL);
-    (void)sl_segment_remove(dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(dir, "index", NULL);
+    (void)sl_shm_file_remove(dir, "arena.0", NULL);
     rmdir(dir);
     if (pthread_create(&thread, NULL, move, NULL) != 0) {
         exit(1);
@@ -200,7 +200,7 @@ static void pin(const struct sl_index_view *view, const struct sl_entry *entry)
               err == SL_ERR_NOT_FOUND);
     if (err == SL_OK) {
         sl_pins_note_access(pins, entry->ref, entry->extent.generation);
-        sl_pins_give(pins, taken);
+        sl_pins_release(pins, taken);
     }
     SL_ASSERT(sl_pins_pinned_bytes(pins) == 0);
 }
@@ -227,7 +227,7 @@ static uint64_t read_all(const struct sl_index_view *view)
     for (uint32_t i = 0; i < OBJECT_COUNT; i++) {
         sum += codes[i] == SL_OK ? use(&out[i]) : 0;
         SL_ASSERT(codes[i] == SL_OK || codes[i] == SL_ERR_NOT_FOUND || codes[i] == SL_ERR_BUSY);
-        sum += sl_index_claim_stands(view, (sl_ref)sum, sum);
+        sum += sl_index_claim_exists(view, (sl_ref)sum, sum);
     }
     sl_index_find_batch(view, asked, OBJECT_COUNT, NULL, codes);
     sum += (uint64_t)sl_index_find_group(view, "block", 5);

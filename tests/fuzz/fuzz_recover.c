@@ -307,7 +307,7 @@ static void change(struct hostile_input *input)
                     input, how);
     } else if (what < 232) {
         uint32_t file = (uint32_t)(how % SL_COUNT(files));
-        word_change(changed[file].bytes + SL_SEGMENT_OWN_OFFSET_BYTES + word % 10 * 8, input,
+        word_change(changed[file].bytes + SL_SHM_FILE_OWN_OFFSET_BYTES + word % 10 * 8, input,
                     how / 4);
     } else if (what < 240) { /* the header that all shm files have, or pins */
         uint32_t file = (uint32_t)(how % SL_COUNT(files));

@@ -44,7 +44,7 @@ static const uint32_t requests_contributed[] = {
 
 struct world {
     struct sl_pins *pins[2];                /* of the two clients, used as a client does */
-    struct sl_segment segments[2];          /* the same, for damage */
+    struct sl_shm_file segments[2];         /* the same, for damage */
     struct sl_item_claim grants[ITEMS_MAX]; /* of the last RESERVE_REPLY */
     uint64_t grant_count;
     uint32_t grant_owner;
@@ -66,9 +66,9 @@ static void prepare(struct hostile *hostile)
         char file[48];
         (void)snprintf(file, sizeof(file), "pins.%s", hostile_senders[i]);
         HOSTILE_MUST(sl_pins_create(&options, &world->pins[i], NULL) == SL_OK);
-        struct sl_segment_want want = {
-            .directory = hostile->fake.paths.shm_dir, .name = file, .kind = SL_SEGMENT_PINS};
-        HOSTILE_MUST(sl_segment_open(&want, true, &world->segments[i], NULL) == SL_OK);
+        struct sl_shm_file_want want = {
+            .directory = hostile->fake.paths.shm_dir, .name = file, .kind = SL_SHM_FILE_PINS};
+        HOSTILE_MUST(sl_shm_file_open(&want, true, &world->segments[i], NULL) == SL_OK);
     }
     hostile->own = world;
 }
@@ -77,7 +77,7 @@ static void finish(struct hostile *hostile)
 {
     struct world *world = hostile->own;
     for (uint32_t i = 0; i < 2; i++) {
-        sl_segment_close(&world->segments[i]);
+        sl_shm_file_close(&world->segments[i]);
         sl_pins_destroy(&world->pins[i]);
     }
     free(world);
@@ -108,11 +108,11 @@ static void pins_change(struct hostile *hostile)
     } else if (how < 192) {
         uint64_t *slots = (uint64_t *)(void *)world->segments[client].data;
         slots[how / 2 % PIN_SLOTS] = entry.extent.generation;
-        uint64_t *own = sl_segment_own(&world->segments[client]);
+        uint64_t *own = sl_shm_file_own(&world->segments[client]);
         own[hostile_byte(input) % 8] = PIN_SLOTS;
     } else {
         uint64_t at = hostile_byte(input);
-        uint64_t *words = how < 224 ? sl_segment_own(&world->segments[client])
+        uint64_t *words = how < 224 ? sl_shm_file_own(&world->segments[client])
                                     : (uint64_t *)(void *)world->segments[client].data;
         words[at % (how < 224 ? 8u : PIN_SLOTS + 16u)] = hostile_number(input, 0, UINT64_MAX);
     }

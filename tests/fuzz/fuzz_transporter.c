@@ -370,7 +370,7 @@ static void fab_close(struct fabric_rail *rail)
 static sl_err fab_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
     (void)why;
-    fabric_address_tell(peer, "here", 4);
+    fabric_address_report(peer, "here", 4);
     fabric_peer_up(peer);
     return SL_OK;
 }
@@ -560,7 +560,7 @@ static void pull_give(struct hostile *hostile)
 {
     static struct sl_text texts[4];
     static struct sl_item_group groups[2];
-    static struct sl_item_spot spots[6];
+    static struct sl_item_slot slots[6];
     struct hostile_input *input = &hostile->input;
     struct sl_msg pull = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S};
     uint64_t how = hostile_byte(input);
@@ -572,10 +572,10 @@ static void pull_give(struct hostile *hostile)
     groups[0] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b8"), .part_count = 2};
     groups[1] = (struct sl_item_group){.key = sl_text_of(NODE_MODEL "/b9"),
                                        .part_count = how % 32 == 31 ? 3 : 2};
-    uint32_t count = how % 16 < 12 ? SL_COUNT(texts) : SL_COUNT(spots);
-    for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
+    uint32_t count = how % 16 < 12 ? SL_COUNT(texts) : SL_COUNT(slots);
+    for (uint32_t i = 0; i < SL_COUNT(slots); i++) {
         uint64_t what = how < 192 ? 0 : hostile_byte(input);
-        spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
+        slots[i] = (struct sl_item_slot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
                                          .rank = i % 2,
                                          .part = what % 8 == 7 ? what % 64 : 0,
                                          .device_block = what >= 224 ? what * 100 : i,
@@ -587,8 +587,8 @@ static void pull_give(struct hostile *hostile)
     pull.body.bring.keys.count = SL_COUNT(texts);
     pull.body.bring.groups.at = groups;
     pull.body.bring.groups.count = SL_COUNT(groups);
-    pull.body.bring.spots.at = spots;
-    pull.body.bring.spots.count = count;
+    pull.body.bring.slots.at = slots;
+    pull.body.bring.slots.count = count;
     hostile_give(hostile, "coordinator", &pull);
     if (how % 8 == 5) {
         struct sl_msg fence = {.type = SL_MSG_FENCE, .op_id = how % 16 < 8 ? pull.op_id : 0};
@@ -596,12 +596,12 @@ static void pull_give(struct hostile *hostile)
     }
 }
 
-static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint32_t count,
+static void slots_make(struct hostile *hostile, struct sl_item_slot *slots, uint32_t count,
                        bool true_ones)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint64_t what = true_ones ? 0 : hostile_byte(&hostile->input);
-        spots[i] = (struct sl_item_spot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
+        slots[i] = (struct sl_item_slot){.engine_id = ENGINE + (what >= 240 ? 1 : 0),
                                          .rank = i % 2,
                                          .part = what % 8 == 7 ? what % 64 : 0,
                                          .device_block = what >= 224 ? what * 100 : i,
@@ -612,17 +612,17 @@ static void spots_make(struct hostile *hostile, struct sl_item_spot *spots, uint
 /* Both sides of a hand-over within this node, or with a lending peer; or almost valid. */
 static void handover_give(struct hostile *hostile)
 {
-    static struct sl_item_spot spots[4];
+    static struct sl_item_slot slots[4];
     static struct sl_item_arrived pieces[4];
     struct hostile_input *input = &hostile->input;
     uint64_t how = hostile_byte(input), which = hostile_byte(input);
     struct sl_msg msg = {.op_id = 1 + which % 4, .budget_ns = SL_NS_PER_S};
-    spots_make(hostile, spots, SL_COUNT(spots), how % 8 < 6);
+    slots_make(hostile, slots, SL_COUNT(slots), how % 8 < 6);
     if (how < 96) {
         msg.type = SL_MSG_BRING;
         msg.body.bring.ticket = ticket_write(which);
-        msg.body.bring.spots.at = spots;
-        msg.body.bring.spots.count = how % 16 == 13 ? 3 : SL_COUNT(spots);
+        msg.body.bring.slots.at = slots;
+        msg.body.bring.slots.count = how % 16 == 13 ? 3 : SL_COUNT(slots);
     } else if (how < 208) {
         msg.type = SL_MSG_LEND;
         for (uint32_t i = 0; i < SL_COUNT(pieces); i++) { /* device memory is mostly zeros */
@@ -638,8 +638,8 @@ static void handover_give(struct hostile *hostile)
             .ticket = ticket_write(which), .number = 1 + how % 32 / 24, .last = how % 2 == 0};
         msg.body.lend.pieces.at = pieces;
         msg.body.lend.pieces.count = SL_COUNT(pieces);
-        msg.body.lend.spots.at = spots;
-        msg.body.lend.spots.count = SL_COUNT(spots);
+        msg.body.lend.slots.at = slots;
+        msg.body.lend.slots.count = SL_COUNT(slots);
     } else {
         msg.type = SL_MSG_FENCE;
         msg.op_id = how < 232 ? msg.op_id : 0;
@@ -742,14 +742,14 @@ static void check_tables(const struct transporter *self)
         pinned += self->peers[i].pinned;
     }
     HOSTILE_MUST(sets == self->pin_sets_open && fetches == self->fetch_open &&
-                 trips == self->trips_open && pins == pinned);
+                 trips == self->fetch_batches_open && pins == pinned);
     HOSTILE_MUST(self->peer_count <= TR_PEERS_MAX && self->parts_open <= TR_PARTS_MAX);
 }
 
 static void check_empty(struct hostile *hostile, const struct transporter *self)
 {
     HOSTILE_MUST(self->pin_sets_open == 0 && sl_pins_pinned_bytes(self->pins) == 0);
-    HOSTILE_MUST(self->fetch_open == 0 && self->trips_open == 0 && self->parts_open == 0);
+    HOSTILE_MUST(self->fetch_open == 0 && self->fetch_batches_open == 0 && self->parts_open == 0);
     HOSTILE_MUST(self->queue_first == NULL);
     const struct handover *ho = self->handover;
     HOSTILE_MUST(ho == NULL || ho->loans_open + ho->takes_open + ho->reads_open == 0);
@@ -796,7 +796,7 @@ static const char *const settings[] = {"memory",
                                        "16",
                                        "fetch_bytes",
                                        "64KiB",
-                                       "fetch_trips_max",
+                                       "fetch_batches_max",
                                        "3",
                                        "remote_pin_ttl",
                                        "10s",

@@ -87,7 +87,7 @@ static void check_list(struct registrar *self, const struct reg_order *units, ui
 /* Units that eviction skipped are looked at again eventually; pinned values stay where they are. */
 static void check_kept(struct registrar *self, const struct reg_order *units)
 {
-    check_list(self, units, REG_FLAG_KEPT_LISTS);
+    check_list(self, units, REG_FLAG_SKIPPED_LISTS);
     for (sl_ref ref = units->oldest; ref != 0; ref = sl_index_links(self->index, ref)->newer) {
         struct sl_entry entry;
         bool due = false;
@@ -143,7 +143,7 @@ static void check_contributions(const struct registrar *self, const struct regis
         const struct reg_contribution *at = &self->contributions->all[i];
         HOSTILE_MUST(at->used_bytes == tally->charged[i]);
         HOSTILE_MUST(at->state != REG_CONTRIBUTION_FREE || at->value_count == 0);
-        if (at->state == REG_CONTRIBUTION_STANDS) {
+        if (at->state == REG_CONTRIBUTION_ACTIVE) {
             HOSTILE_MUST(at->used_bytes <= at->length_bytes);
             HOSTILE_MUST(at->note != 0 && sl_index_ref_live(self->index, at->note));
             length_bytes += at->length_bytes;

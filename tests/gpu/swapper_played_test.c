@@ -119,8 +119,8 @@ static void teardown(void)
     ck_assert_int_eq(fake->events, 0);
     sl_index_close(&node_index);
     sl_arena_close(&arena);
-    (void)sl_segment_remove(shm_dir, "index", NULL);
-    (void)sl_segment_remove(shm_dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(shm_dir, "index", NULL);
+    (void)sl_shm_file_remove(shm_dir, "arena.0", NULL);
     rmdir(shm_dir);
 }
 
@@ -614,7 +614,7 @@ START_TEST(an_arena_that_is_gone_is_unpinned_in_steps)
         (void)stepped_run(&bed, 100);
         ck_assert_int_eq(fake->registrations, 2);
         sl_arena_close(&arena);
-        ck_assert_int_eq(sl_segment_remove(shm_dir, "arena.0", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(shm_dir, "arena.0", NULL), SL_OK);
         arena_make();
 
         bed.env.now_ns += 2 * SL_NS_PER_S; /* then it looks again */
@@ -646,7 +646,7 @@ START_TEST(an_arena_that_is_gone_is_there_until_slices_of_it_are_over)
         ck_assert_int_eq(engine_answer(), SL_OK);
         ck_assert_uint_gt(fake->undone, 0);
         sl_arena_close(&arena);
-        ck_assert_int_eq(sl_segment_remove(shm_dir, "arena.0", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(shm_dir, "arena.0", NULL), SL_OK);
         arena_make();
         struct sl_msg next = copy_request(false);
         next.op_id = 78;

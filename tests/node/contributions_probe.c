@@ -35,11 +35,11 @@ static struct sl_object_key key_of(const char *text)
 static sl_err put(const char *key, uint64_t number, uint64_t bytes, const char *name, bool replace,
                   struct sl_error *why)
 {
-    const struct sl_piece piece = {.at = value, .length_bytes = bytes};
-    const struct sl_pieces item = {.key = key_of(key), .at = &piece, .count = 1};
-    const struct sl_terms terms = {.replace = replace,
-                                   .contributions = name == NULL ? NULL : &name,
-                                   .contribution_count = name == NULL ? 0 : 1};
+    const struct sl_iov piece = {.at = value, .length_bytes = bytes};
+    const struct sl_iov_list item = {.key = key_of(key), .at = &piece, .count = 1};
+    const struct sl_put_options terms = {.replace = replace,
+                                         .contributions = name == NULL ? NULL : &name,
+                                         .contribution_count = name == NULL ? 0 : 1};
     sl_err code = SL_OK;
     if (bytes > sizeof value || bytes % sizeof(uint64_t) != 0) {
         return SL_ERR_INVALID;
@@ -47,7 +47,7 @@ static sl_err put(const char *key, uint64_t number, uint64_t bytes, const char *
     for (uint64_t i = 0; i < bytes / sizeof(uint64_t); i++) {
         value[i] = word_of(number, i);
     }
-    sl_err err = sl_put_pieces(client, &item, 1, &terms, &code, 0, why);
+    sl_err err = sl_putv(client, &item, 1, &terms, &code, 0, why);
     return err != SL_OK ? err : code;
 }
 
@@ -111,10 +111,10 @@ static sl_err exists(const char *key)
 
 static void list(void)
 {
-    struct sl_contribution_info infos[SL_CONTRIBUTIONS_MAX];
+    struct sl_segment_info infos[SL_CONTRIBUTIONS_MAX];
     struct sl_error why = {0};
     uint32_t count = 0;
-    sl_err err = sl_contributions(client, infos, &count, 0, &why);
+    sl_err err = sl_segments(client, infos, &count, 0, &why);
     (void)printf("%s", sl_err_name(err));
     for (uint32_t i = 0; i < count; i++) {
         (void)printf(" %s=%ju/%ju", infos[i].name, (uintmax_t)infos[i].used_bytes,
@@ -135,9 +135,10 @@ static void carry_out(char *words[WORDS_MAX])
     sl_err err = SL_ERR_UNSUPPORTED;
     const char *name = words[1] != NULL ? words[1] : "";
     if (strcmp(words[0], "contribute") == 0) {
-        err = sl_contribute(client, name, number_of(words[2]), number_of(words[3]) != 0, 0, &why);
+        err =
+            sl_segment_mount(client, name, number_of(words[2]), number_of(words[3]) != 0, 0, &why);
     } else if (strcmp(words[0], "withdraw") == 0) {
-        err = sl_withdraw(client, name, 0, &why);
+        err = sl_segment_unmount(client, name, 0, &why);
     } else if (strcmp(words[0], "put") == 0 || strcmp(words[0], "replace") == 0) {
         err =
             put(name, number_of(words[2]), number_of(words[3]), words[4], words[0][0] == 'r', &why);

@@ -63,21 +63,21 @@ static void engine_start(const char *driver)
     }
 }
 
-static sl_err put_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+static sl_err put_one(struct sl_client *client, const char *key, const struct sl_iov *pieces,
                       uint32_t count)
 {
-    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    const struct sl_iov_list item = {.key = key_of(key), .at = pieces, .count = count};
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
     return code;
 }
 
-static sl_err get_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+static sl_err get_one(struct sl_client *client, const char *key, const struct sl_iov *pieces,
                       uint32_t count)
 {
-    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    const struct sl_iov_list item = {.key = key_of(key), .at = pieces, .count = count};
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_get_pieces(client, &item, 1, true, NULL, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_getv(client, &item, 1, true, NULL, &code, WAIT_NS, &why) == SL_OK);
     return code;
 }
 
@@ -118,8 +118,8 @@ static void moves(struct sl_client *client)
         uint64_t copies = fake->copies + fake->batches;
         memcpy(device + i, host, lengths[i]);
         memset(device + 8 * SL_MIB, 0xee, lengths[i] + 1);
-        const struct sl_piece from = {.at = device + i, .length_bytes = lengths[i]};
-        const struct sl_piece to = {.at = device + 8 * SL_MIB, .length_bytes = lengths[i]};
+        const struct sl_iov from = {.at = device + i, .length_bytes = lengths[i]};
+        const struct sl_iov to = {.at = device + 8 * SL_MIB, .length_bytes = lengths[i]};
         CHECK(put_one(client, "moved", &from, 1) == SL_OK);
         same_digest(client, "moved", host, lengths[i]);
         CHECK(get_one(client, "moved", &to, 1) == SL_OK);
@@ -134,8 +134,8 @@ static void moves(struct sl_client *client)
 /* Every other piece is host memory, out of order, in a batch; registered or not. */
 static void mixed(struct sl_client *client)
 {
-    static struct sl_piece from[BATCH][3], to[BATCH][3];
-    static struct sl_pieces puts[BATCH], gets[BATCH];
+    static struct sl_iov from[BATCH][3], to[BATCH][3];
+    static struct sl_iov_list puts[BATCH], gets[BATCH];
     static char texts[BATCH][16];
     static sl_err codes[BATCH];
     static uint64_t lengths[BATCH];
@@ -145,22 +145,22 @@ static void mixed(struct sl_client *client)
         memset(other, 0, sizeof other);
         for (uint32_t i = 0; i < BATCH; i++) {
             uint64_t at = (uint64_t)i * 30000;
-            from[i][0] = (struct sl_piece){device + at, 10000, 0};
-            from[i][1] = (struct sl_piece){device + at + 20000, 10000, 20000};
-            from[i][2] = (struct sl_piece){host + at + 10000, 10000, 10000};
-            to[i][0] = (struct sl_piece){other + at, 5000, 0};
-            to[i][1] = (struct sl_piece){device + 8 * SL_MIB + at + 5000, 24000, 5000};
-            to[i][2] = (struct sl_piece){other + at + 29000, 1000, 29000};
+            from[i][0] = (struct sl_iov){device + at, 10000, 0};
+            from[i][1] = (struct sl_iov){device + at + 20000, 10000, 20000};
+            from[i][2] = (struct sl_iov){host + at + 10000, 10000, 10000};
+            to[i][0] = (struct sl_iov){other + at, 5000, 0};
+            to[i][1] = (struct sl_iov){device + 8 * SL_MIB + at + 5000, 24000, 5000};
+            to[i][2] = (struct sl_iov){other + at + 29000, 1000, 29000};
             (void)snprintf(texts[i], sizeof texts[i], "mixed/%u", i);
-            puts[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = from[i], .count = 3};
-            gets[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = to[i], .count = 3};
+            puts[i] = (struct sl_iov_list){.key = key_of(texts[i]), .at = from[i], .count = 3};
+            gets[i] = (struct sl_iov_list){.key = key_of(texts[i]), .at = to[i], .count = 3};
         }
-        CHECK(sl_put_pieces(client, puts, BATCH, NULL, codes, WAIT_NS, &why) == SL_OK);
+        CHECK(sl_putv(client, puts, BATCH, NULL, codes, WAIT_NS, &why) == SL_OK);
         for (uint32_t i = 0; i < BATCH; i++) {
             CHECK(codes[i] == SL_OK);
         }
         same_digest(client, "mixed/7", host + 7 * 30000, 30000);
-        CHECK(sl_get_pieces(client, gets, BATCH, true, lengths, codes, WAIT_NS, &why) == SL_OK);
+        CHECK(sl_getv(client, gets, BATCH, true, lengths, codes, WAIT_NS, &why) == SL_OK);
         for (uint32_t i = 0; i < BATCH; i++) {
             uint64_t at = (uint64_t)i * 30000;
             CHECK(codes[i] == SL_OK && lengths[i] == 30000);
@@ -186,16 +186,16 @@ static void draft(struct sl_client *client)
 {
     const struct sl_object_key key = key_of("draft");
     const uint64_t length = VALUE_BYTES;
-    struct sl_draft *open = NULL;
+    struct sl_put_session *open = NULL;
     sl_err code = SL_ERR_INTERNAL;
     memcpy(device, host, VALUE_BYTES);
-    const struct sl_piece pieces[] = {{device, SL_MIB, 0}, {host + SL_MIB, SL_MIB, SL_MIB}};
-    const struct sl_piece rest = {device + 2 * SL_MIB, VALUE_BYTES - 2 * SL_MIB, 2 * SL_MIB};
-    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
+    const struct sl_iov pieces[] = {{device, SL_MIB, 0}, {host + SL_MIB, SL_MIB, SL_MIB}};
+    const struct sl_iov rest = {device + 2 * SL_MIB, VALUE_BYTES - 2 * SL_MIB, 2 * SL_MIB};
+    CHECK(sl_put_start(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
           SL_OK);
-    CHECK(code == SL_OK && sl_draft_write(open, &rest, 1, &why) == SL_OK);
-    CHECK(sl_draft_write(open, pieces, 2, &why) == SL_OK);
-    CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
+    CHECK(code == SL_OK && sl_put_write(open, &rest, 1, &why) == SL_OK);
+    CHECK(sl_put_write(open, pieces, 2, &why) == SL_OK);
+    CHECK(sl_put_end(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
     same_digest(client, "draft", host, VALUE_BYTES);
     drop(client, "draft");
 }
@@ -205,21 +205,21 @@ static void draft_fails(struct sl_client *client)
 {
     const struct sl_object_key key = key_of("draft");
     const uint64_t length = VALUE_BYTES;
-    struct sl_draft *open = NULL;
+    struct sl_put_session *open = NULL;
     sl_err code = SL_ERR_INTERNAL;
     memcpy(device, host, VALUE_BYTES);
     memcpy(other, host, VALUE_BYTES);
     memset(other, 0xaa, 1000);
-    const struct sl_piece whole = {host, VALUE_BYTES, 0};
-    const struct sl_piece pieces[] = {{other, 1000, 0}, {device + SL_MIB, SL_MIB, SL_MIB}};
-    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
+    const struct sl_iov whole = {host, VALUE_BYTES, 0};
+    const struct sl_iov pieces[] = {{other, 1000, 0}, {device + SL_MIB, SL_MIB, SL_MIB}};
+    CHECK(sl_put_start(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
           SL_OK);
-    CHECK(code == SL_OK && sl_draft_write(open, &whole, 1, &why) == SL_OK);
+    CHECK(code == SL_OK && sl_put_write(open, &whole, 1, &why) == SL_OK);
     fake->fail_code = SL_CU_INVALID_VALUE;
     fake->fail_symbol = "fake_event_record";
-    CHECK(sl_draft_write(open, pieces, 2, &why) == SL_ERR_DEVICE);
+    CHECK(sl_put_write(open, pieces, 2, &why) == SL_ERR_DEVICE);
     fake->fail_symbol = NULL;
-    CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
+    CHECK(sl_put_end(client, &open, 1, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
     same_digest(client, "draft", other, VALUE_BYTES);
     drop(client, "draft");
 }
@@ -234,8 +234,8 @@ static void bounce(struct sl_client *client)
         large[i] = (unsigned char)(i * 3 + (i >> 11));
     }
     memcpy(device, large, sizeof large);
-    const struct sl_piece from = {.at = device, .length_bytes = sizeof large};
-    const struct sl_piece to = {.at = device + 12 * SL_MIB, .length_bytes = sizeof large};
+    const struct sl_iov from = {.at = device, .length_bytes = sizeof large};
+    const struct sl_iov to = {.at = device + 12 * SL_MIB, .length_bytes = sizeof large};
     CHECK(put_one(client, "large", &from, 1) == SL_OK);
     same_digest(client, "large", large, sizeof large);
     CHECK(get_one(client, "large", &to, 1) == SL_OK);
@@ -253,7 +253,7 @@ static void bounce(struct sl_client *client)
 /* Puts and gets until this number of registrations exists: they are made besides the calls. */
 static void await_pinned(struct sl_client *client, int count)
 {
-    const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
+    const struct sl_iov piece = {.at = device, .length_bytes = VALUE_BYTES};
     for (uint32_t i = 0; fake->registrations < count; i++) {
         CHECK(i < 2000);
         CHECK(put_one(client, "pinned", &piece, 1) == SL_OK);
@@ -277,7 +277,7 @@ static void pins(struct sl_client *client)
 /* Memory that could not be pinned at first is pinned later. */
 static void retries(struct sl_client *client)
 {
-    const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
+    const struct sl_iov piece = {.at = device, .length_bytes = VALUE_BYTES};
     memcpy(device, host, VALUE_BYTES);
     fake->fail_code = SL_CU_OUT_OF_MEMORY;
     fake->fail_symbol = "fake_host_register";
@@ -297,7 +297,7 @@ static void retries(struct sl_client *client)
  * populated, so that pinning is tried at all. */
 static void gives_up(struct sl_client *client)
 {
-    const struct sl_piece piece = {.at = device, .length_bytes = VALUE_BYTES};
+    const struct sl_iov piece = {.at = device, .length_bytes = VALUE_BYTES};
     memcpy(device, host, VALUE_BYTES);
     fake->fail_code = SL_CU_NOT_SUPPORTED;
     fake->fail_symbol = "fake_host_register";
@@ -402,10 +402,10 @@ static void fails_of(struct sl_client *client, bool sticks, bool bounced)
     memcpy(device, host, VALUE_BYTES);
     fake->fail_thread = (uintptr_t)pthread_self(); /* pinning that fails fails no call */
     for (uint32_t i = 1; i <= FAILURES_MAX; i++) {
-        const struct sl_piece from[] = {{device, SL_MIB, 0},
-                                        {host + SL_MIB, 100, SL_MIB},
-                                        {device + SL_MIB + 100, 5000, SL_MIB + 100}};
-        const struct sl_piece to[] = {{device + 8 * SL_MIB, SL_MIB + 5100, 0}};
+        const struct sl_iov from[] = {{device, SL_MIB, 0},
+                                      {host + SL_MIB, 100, SL_MIB},
+                                      {device + SL_MIB + 100, 5000, SL_MIB + 100}};
+        const struct sl_iov to[] = {{device + 8 * SL_MIB, SL_MIB + 5100, 0}};
         sl_gpu_end();
         if (bounced) {
             fake->registered_max = 1;
@@ -465,8 +465,8 @@ static void fails(struct sl_client *client)
 #define WAY_VALUES   64u
 #define SCATTERED(i) ((i)*2 * PIECE_BYTES) /* every other piece of the device is used */
 
-static struct sl_piece way_pieces[2][WAY_VALUES][PIECES];
-static struct sl_pieces way_puts[WAY_VALUES], way_gets[WAY_VALUES];
+static struct sl_iov way_pieces[2][WAY_VALUES][PIECES];
+static struct sl_iov_list way_puts[WAY_VALUES], way_gets[WAY_VALUES];
 static char way_keys[WAY_VALUES][16];
 static sl_err way_codes[WAY_VALUES];
 
@@ -478,22 +478,22 @@ static void ways_make(uint64_t tail)
         for (uint32_t k = 0; k < PIECES; k++) {
             uint64_t piece = i * PIECES + k, length = PIECE_BYTES + (k + 1 == PIECES ? tail : 0);
             way_pieces[0][i][k] =
-                (struct sl_piece){device + SCATTERED(piece), length, k * PIECE_BYTES};
+                (struct sl_iov){device + SCATTERED(piece), length, k * PIECE_BYTES};
             way_pieces[1][i][k] =
-                (struct sl_piece){device + 12 * SL_MIB + SCATTERED(piece), length, k * PIECE_BYTES};
+                (struct sl_iov){device + 12 * SL_MIB + SCATTERED(piece), length, k * PIECE_BYTES};
             memcpy(way_pieces[0][i][k].at, host + i * 1000 + k * PIECE_BYTES, length);
         }
         (void)snprintf(way_keys[i], sizeof way_keys[i], "way/%u", i);
-        way_puts[i] =
-            (struct sl_pieces){.key = key_of(way_keys[i]), .at = way_pieces[0][i], .count = PIECES};
-        way_gets[i] =
-            (struct sl_pieces){.key = key_of(way_keys[i]), .at = way_pieces[1][i], .count = PIECES};
+        way_puts[i] = (struct sl_iov_list){
+            .key = key_of(way_keys[i]), .at = way_pieces[0][i], .count = PIECES};
+        way_gets[i] = (struct sl_iov_list){
+            .key = key_of(way_keys[i]), .at = way_pieces[1][i], .count = PIECES};
     }
 }
 
 static void ways_put(struct sl_client *client, uint64_t tail)
 {
-    CHECK(sl_put_pieces(client, way_puts, WAY_VALUES, NULL, way_codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, way_puts, WAY_VALUES, NULL, way_codes, WAIT_NS, &why) == SL_OK);
     for (uint32_t i = 0; i < WAY_VALUES; i++) {
         CHECK(way_codes[i] == SL_OK);
         same_digest(client, way_keys[i], host + i * 1000, FORWARD + tail);
@@ -502,12 +502,11 @@ static void ways_put(struct sl_client *client, uint64_t tail)
 
 static void ways_get(struct sl_client *client)
 {
-    CHECK(sl_get_pieces(client, way_gets, WAY_VALUES, true, NULL, way_codes, WAIT_NS, &why) ==
-          SL_OK);
+    CHECK(sl_getv(client, way_gets, WAY_VALUES, true, NULL, way_codes, WAIT_NS, &why) == SL_OK);
     for (uint32_t i = 0; i < WAY_VALUES; i++) {
         CHECK(way_codes[i] == SL_OK);
         for (uint32_t k = 0; k < PIECES; k++) {
-            const struct sl_piece *piece = &way_pieces[1][i][k];
+            const struct sl_iov *piece = &way_pieces[1][i][k];
             const unsigned char *behind = piece->at;
             CHECK(memcmp(piece->at, host + i * 1000 + piece->offset_bytes, piece->length_bytes) ==
                   0);
@@ -542,8 +541,8 @@ static void halves(struct sl_client *client, bool by_gpu)
 {
     static unsigned char large[11 * SL_MIB + 77];
     static const uint64_t lengths[] = {3 * SL_MIB + 5, 11 * SL_MIB + 77};
-    struct sl_piece from[2], to[2];
-    struct sl_pieces puts[2], gets[2];
+    struct sl_iov from[2], to[2];
+    struct sl_iov_list puts[2], gets[2];
     sl_err codes[2];
     for (uint32_t i = 0; i < sizeof large; i++) {
         large[i] = (unsigned char)(i * 5 + (i >> 12));
@@ -552,17 +551,17 @@ static void halves(struct sl_client *client, bool by_gpu)
     memset(device + 12 * SL_MIB, 0, sizeof large);
     for (uint32_t i = 0; i < 2; i++) {
         const char *key = i == 0 ? "small" : "large";
-        from[i] = (struct sl_piece){device, lengths[i], 0};
-        to[i] = (struct sl_piece){device + 12 * SL_MIB, lengths[i], 0};
-        puts[i] = (struct sl_pieces){.key = key_of(key), .at = &from[i], .count = 1};
-        gets[i] = (struct sl_pieces){.key = key_of(key), .at = &to[i], .count = 1};
+        from[i] = (struct sl_iov){device, lengths[i], 0};
+        to[i] = (struct sl_iov){device + 12 * SL_MIB, lengths[i], 0};
+        puts[i] = (struct sl_iov_list){.key = key_of(key), .at = &from[i], .count = 1};
+        gets[i] = (struct sl_iov_list){.key = key_of(key), .at = &to[i], .count = 1};
     }
     fake->launches = 0;
-    CHECK(sl_put_pieces(client, puts, 2, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, puts, 2, NULL, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_OK && codes[1] == SL_OK && (fake->launches >= 4) == by_gpu);
     same_digest(client, "small", large, lengths[0]);
     same_digest(client, "large", large, lengths[1]);
-    CHECK(sl_get_pieces(client, gets, 2, true, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_getv(client, gets, 2, true, NULL, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_OK && codes[1] == SL_OK);
     CHECK(memcmp(device + 12 * SL_MIB, large, sizeof large) == 0);
     drop(client, "small");
@@ -573,7 +572,7 @@ static void halves(struct sl_client *client, bool by_gpu)
 static void crumbs(struct sl_client *client)
 {
     enum { COUNT = 20000, BYTES = 101, STRIDE = 300 };
-    static struct sl_piece from[COUNT], to[COUNT];
+    static struct sl_iov from[COUNT], to[COUNT];
     static unsigned char value[COUNT * BYTES];
     for (uint32_t i = 0; i < sizeof value; i++) {
         value[i] = (unsigned char)(i * 11 + (i >> 10));
@@ -581,8 +580,8 @@ static void crumbs(struct sl_client *client)
     memset(device, 0xdd, DEVICE_BYTES);
     for (uint32_t i = 0; i < COUNT; i++) {
         uint32_t place = i * 7919 % COUNT; /* each once: 7919 is a prime */
-        from[i] = (struct sl_piece){device + place * STRIDE, BYTES, place * BYTES};
-        to[i] = (struct sl_piece){device + 12 * SL_MIB + place * STRIDE, BYTES, place * BYTES};
+        from[i] = (struct sl_iov){device + place * STRIDE, BYTES, place * BYTES};
+        to[i] = (struct sl_iov){device + 12 * SL_MIB + place * STRIDE, BYTES, place * BYTES};
         memcpy(from[i].at, value + from[i].offset_bytes, BYTES);
     }
     CHECK(put_one(client, "crumbs", from, COUNT) == SL_OK);
@@ -663,21 +662,21 @@ static void attribute(struct sl_client *client)
 
 static void hangs(struct sl_client *client)
 {
-    const struct sl_piece whole = {device, FORWARD, 0};
-    const struct sl_pieces item = {.key = key_of("hangs"), .at = &whole, .count = 1};
+    const struct sl_iov whole = {device, FORWARD, 0};
+    const struct sl_iov_list item = {.key = key_of("hangs"), .at = &whole, .count = 1};
     const struct sl_object_key key = key_of("draft");
     const uint64_t length = FORWARD;
     sl_err code = SL_OK;
     memset(device, 0xaa, FORWARD);
     fake->hangs = true;
     uint64_t begun_ns = sl_clock_monotonic_ns();
-    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, SL_NS_PER_S, &why) == SL_OK);
+    CHECK(sl_putv(client, &item, 1, NULL, &code, SL_NS_PER_S, &why) == SL_OK);
     CHECK(code == SL_ERR_DEVICE && strstr(why.text, "did not end by the deadline") != NULL);
     CHECK(sl_clock_monotonic_ns() - begun_ns < WAIT_NS / 2);
     CHECK(get_one(client, "hangs", &whole, 1) == SL_ERR_NOT_FOUND);
     /* This GPU's copies are refused immediately; everything else works. */
-    const struct sl_pieces other_item = {.key = key_of("other"), .at = &whole, .count = 1};
-    CHECK(sl_put_pieces(client, &other_item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
+    const struct sl_iov_list other_item = {.key = key_of("other"), .at = &whole, .count = 1};
+    CHECK(sl_putv(client, &other_item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
     CHECK(code == SL_ERR_DEVICE && strstr(why.text, "is not used") != NULL);
     for (uint32_t i = 0; i < MANY; i++) { /* nearly all memory: no put gets its extent */
         char text[16];
@@ -694,13 +693,13 @@ static void hangs(struct sl_client *client)
         CHECK(memcmp(other, host, FORWARD) == 0);
     }
     /* A draft that the device may still write to is never committed. */
-    struct sl_draft *open = NULL;
-    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
+    struct sl_put_session *open = NULL;
+    CHECK(sl_put_start(client, &key, NULL, &length, 1, NULL, 0, &open, &code, WAIT_NS, &why) ==
           SL_OK);
     fake->hangs = true;
-    CHECK(sl_draft_write(open, &whole, 1, &why) == SL_ERR_DEVICE);
+    CHECK(sl_put_write(open, &whole, 1, &why) == SL_ERR_DEVICE);
     fake->hangs = false;
-    CHECK(sl_draft_commit(client, &open, 1, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_put_end(client, &open, 1, &code, WAIT_NS, &why) == SL_OK);
     CHECK(code == SL_ERR_DEVICE && sl_exists(client, key) == SL_ERR_NOT_FOUND);
 }
 
@@ -722,20 +721,20 @@ static void *stuck_run(void *at)
     char text[16];
     (void)snprintf(text, sizeof text, "stuck/%u", stuck->number);
     const struct sl_object_key key = key_of(text);
-    const struct sl_piece whole = {device, FORWARD, 0};
-    const struct sl_pieces item = {.key = key, .at = &whole, .count = 1};
+    const struct sl_iov whole = {device, FORWARD, 0};
+    const struct sl_iov_list item = {.key = key, .at = &whole, .count = 1};
     const uint64_t length = FORWARD;
-    struct sl_draft *open = NULL;
+    struct sl_put_session *open = NULL;
     sl_err code = SL_OK;
     uint64_t begun_ns = sl_clock_monotonic_ns();
     if (stuck->draft) {
-        CHECK(sl_draft_begin(stuck->client, &key, NULL, &length, 1, NULL, 0, &open, &code, STUCK_NS,
-                             &reason) == SL_OK &&
+        CHECK(sl_put_start(stuck->client, &key, NULL, &length, 1, NULL, 0, &open, &code, STUCK_NS,
+                           &reason) == SL_OK &&
               code == SL_OK);
-        code = sl_draft_write(open, &whole, 1, &reason);
-        sl_draft_drop(&open);
+        code = sl_put_write(open, &whole, 1, &reason);
+        sl_put_abort(&open);
     } else {
-        CHECK(sl_put_pieces(stuck->client, &item, 1, NULL, &code, STUCK_NS, &reason) == SL_OK);
+        CHECK(sl_putv(stuck->client, &item, 1, NULL, &code, STUCK_NS, &reason) == SL_OK);
     }
     stuck->took_ns = sl_clock_monotonic_ns() - begun_ns;
     CHECK(code == SL_ERR_DEVICE || code == SL_ERR_TIMEOUT);
@@ -773,7 +772,7 @@ static void host_puts(struct sl_client *client, uint32_t count)
  * free then. Prints "over" after the last call; the test checks the bytes in use, and ends it. */
 static void late(struct sl_client *client)
 {
-    const struct sl_piece whole = {device, FORWARD, 0};
+    const struct sl_iov whole = {device, FORWARD, 0};
     for (uint32_t round = 0; round < 4; round++) {
         host_puts(client, 8); /* from here on this size is preallocated */
         stuck_threads(client, 1u << round);
@@ -797,15 +796,15 @@ static void late(struct sl_client *client)
  * meanwhile. */
 static void late_get(struct sl_client *client)
 {
-    const struct sl_piece whole = {device, FORWARD, 0};
-    const struct sl_pieces item = {.key = key_of("got"), .at = &whole, .count = 1};
-    const struct sl_pieces items[] = {item, item};
+    const struct sl_iov whole = {device, FORWARD, 0};
+    const struct sl_iov_list item = {.key = key_of("got"), .at = &whole, .count = 1};
+    const struct sl_iov_list items[] = {item, item};
     sl_err codes[2] = {SL_OK, SL_OK};
     CHECK(sl_put(client, key_of("small"), "x", 1, WAIT_NS, &why) == SL_OK);
     for (uint32_t count = 1; count <= 2; count++) { /* one by one, and in a batch */
         CHECK(sl_put(client, key_of("got"), host, FORWARD, WAIT_NS, &why) == SL_OK);
         fake->hangs = true;
-        CHECK(sl_get_pieces(client, items, count, true, NULL, codes, STUCK_NS, &why) == SL_OK);
+        CHECK(sl_getv(client, items, count, true, NULL, codes, STUCK_NS, &why) == SL_OK);
         CHECK(codes[0] == SL_ERR_DEVICE && codes[count - 1] == SL_ERR_DEVICE);
         drop(client, "got");
         (void)printf("held\n");
@@ -824,7 +823,7 @@ static void closed_while_it_hangs(struct sl_client *client)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
                                               .settings = settings};
-    const struct sl_piece whole = {device, FORWARD, 0};
+    const struct sl_iov whole = {device, FORWARD, 0};
     struct sl_client *leaving = NULL;
     CHECK(sl_client_open(&options, &leaving, &why) == SL_OK);
     await_pinned(leaving, 1); /* from here on copies write directly to the arena */
@@ -852,8 +851,8 @@ static void ends_while_it_hangs(struct sl_client *client)
 {
     const struct sl_client_options options = {.api_version = SLUICE_API_VERSION,
                                               .settings = settings};
-    const struct sl_piece whole = {device, FORWARD, 0};
-    const struct sl_pieces item = {.key = key_of("stuck"), .at = &whole, .count = 1};
+    const struct sl_iov whole = {device, FORWARD, 0};
+    const struct sl_iov_list item = {.key = key_of("stuck"), .at = &whole, .count = 1};
     struct sl_client *leaving = NULL;
     sl_err code = SL_OK;
     fake->gpus = 2;
@@ -861,7 +860,7 @@ static void ends_while_it_hangs(struct sl_client *client)
     await_pinned(leaving, 1);
     fake->pointer_gpu = 1;
     fake->hangs = true;
-    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, SL_NS_PER_S, &why) == SL_OK);
+    CHECK(sl_putv(client, &item, 1, NULL, &code, SL_NS_PER_S, &why) == SL_OK);
     CHECK(code == SL_ERR_DEVICE && fake->undone > 0);
     int before = fake->registrations;
     sl_client_close(&leaving);
@@ -873,9 +872,9 @@ static void ends_while_it_hangs(struct sl_client *client)
 
 static void event(struct sl_client *client)
 {
-    const struct sl_piece from = {device, FORWARD, 0}, to = {device + 8 * SL_MIB, FORWARD, 0};
-    const struct sl_pieces put = {.key = key_of("event"), .at = &from, .count = 1};
-    const struct sl_pieces get = {.key = key_of("event"), .at = &to, .count = 1};
+    const struct sl_iov from = {device, FORWARD, 0}, to = {device + 8 * SL_MIB, FORWARD, 0};
+    const struct sl_iov_list put = {.key = key_of("event"), .at = &from, .count = 1};
+    const struct sl_iov_list get = {.key = key_of("event"), .at = &to, .count = 1};
     sl_cu_context context = NULL;
     sl_cu_stream stream = NULL;
     sl_cu_event over = NULL;
@@ -890,18 +889,18 @@ static void event(struct sl_client *client)
     /* It does not complete in time: nothing is copied, and the GPU is used as before. */
     fake->hangs = true;
     fake->copies = 0;
-    CHECK(sl_put_pieces_after(client, &put, 1, NULL, over, &code, SL_NS_PER_S / 2, &why) == SL_OK);
+    CHECK(sl_putv_after_event(client, &put, 1, NULL, over, &code, SL_NS_PER_S / 2, &why) == SL_OK);
     CHECK(code == SL_ERR_TIMEOUT && strstr(why.text, "event") != NULL && fake->copies == 0);
     fake->hangs = false;
     fake->busy_queries = 5;
-    CHECK(sl_put_pieces_after(client, &put, 1, NULL, over, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv_after_event(client, &put, 1, NULL, over, &code, WAIT_NS, &why) == SL_OK);
     CHECK(code == SL_OK && fake->busy_queries == 0);
     same_digest(client, "event", other, FORWARD);
     /* The engine's pending work on the blocks precedes the load into them. */
     CHECK(engine.context_set(context) == 0);
     CHECK(engine.fill((uintptr_t)device + 8 * SL_MIB, 0x77, FORWARD, stream) == 0);
     CHECK(engine.event_record(over, stream) == 0 && engine.context_set(NULL) == 0);
-    CHECK(sl_get_pieces_after(client, &get, 1, true, over, NULL, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_getv_after_event(client, &get, 1, true, over, NULL, &code, WAIT_NS, &why) == SL_OK);
     CHECK(engine.context_set(context) == 0 && engine.stream_wait(stream) == 0);
     CHECK(code == SL_OK && memcmp(device + 8 * SL_MIB, other, FORWARD) == 0);
     CHECK(engine.event_destroy(over) == 0 && engine.stream_destroy(stream) == 0);
@@ -917,9 +916,9 @@ struct waiting {
 static void *waiting_put(void *at)
 {
     struct waiting *waiting = at;
-    const struct sl_piece from = {device, FORWARD, 0};
-    const struct sl_pieces put = {.key = key_of("waits"), .at = &from, .count = 1};
-    CHECK(sl_put_pieces_after(waiting->client, &put, 1, NULL, waiting->event, &waiting->code,
+    const struct sl_iov from = {device, FORWARD, 0};
+    const struct sl_iov_list put = {.key = key_of("waits"), .at = &from, .count = 1};
+    CHECK(sl_putv_after_event(waiting->client, &put, 1, NULL, waiting->event, &waiting->code,
                               WAIT_NS, &why) == SL_OK);
     return NULL;
 }
@@ -927,8 +926,8 @@ static void *waiting_put(void *at)
 /* While one thread waits for an event, others' copies proceed: the event's work may need them. */
 static void event_others(struct sl_client *client)
 {
-    const struct sl_piece from = {device + 8 * SL_MIB, FORWARD, 0};
-    const struct sl_pieces put = {.key = key_of("others"), .at = &from, .count = 1};
+    const struct sl_iov from = {device + 8 * SL_MIB, FORWARD, 0};
+    const struct sl_iov_list put = {.key = key_of("others"), .at = &from, .count = 1};
     struct waiting waiting = {.client = client, .code = SL_ERR_INTERNAL};
     struct sl_cu_ipc handle;
     sl_cu_context context = NULL;
@@ -949,7 +948,7 @@ static void event_others(struct sl_client *client)
     while (fake->queries < queries + 10) {
         (void)usleep(1000);
     }
-    CHECK(sl_put_pieces(client, &put, 1, NULL, &code, 2 * SL_NS_PER_S, &why) == SL_OK);
+    CHECK(sl_putv(client, &put, 1, NULL, &code, 2 * SL_NS_PER_S, &why) == SL_OK);
     CHECK(code == SL_OK && sl_exists(client, key_of("waits")) == SL_ERR_NOT_FOUND);
     CHECK(engine.context_set(context) == 0 && engine.stream_wait(stream) == 0);
     CHECK(pthread_join(thread, NULL) == 0 && waiting.code == SL_OK);

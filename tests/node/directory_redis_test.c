@@ -48,7 +48,7 @@ static void on_link(void *context, bool up, const struct sl_error *why)
     node->downs += !up;
     node->why = up ? SL_OK : why->code;
     if (up && node->feed != NULL) {
-        sl_directory_feed_again(node->feed);
+        sl_directory_feed_republish(node->feed);
     }
 }
 
@@ -245,7 +245,7 @@ START_TEST(a_node_without_a_sign_of_life_is_ignored)
 
         /* A new life with other contents: keys of the former one do not count. */
         bed_detach(&a.bed);
-        ck_assert_int_eq(sl_segment_remove(a.bed.dir, "arena.0", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(a.bed.dir, "arena.0", NULL), SL_OK);
         sleep(1); /* the birth of an arena has the resolution of the wall clock's seconds */
         ck_assert(bed_attach(&a.bed));
         ck_assert_int_eq(kill(redis.pid, 0), 0);

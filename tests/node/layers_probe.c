@@ -332,8 +332,7 @@ static struct pair pair_start(struct side *from, struct side *to, uint32_t seed,
     for (uint32_t tries = 0; err == SL_ERR_UNSUPPORTED; tries++) {
         CHECK(tries < 1000);
         options = options_next();
-        CHECK(sl_handover_receive_start(to->engine, &request, &options, &pair.receive, &why) ==
-              SL_OK);
+        CHECK(sl_kv_receive_start(to->engine, &request, &options, &pair.receive, &why) == SL_OK);
         while ((err = sl_op_ticket(pair.receive, &pair.ticket, PATIENT, &why)) == SL_ERR_BUSY ||
                err == SL_ERR_NOT_FOUND) {
             (void)usleep(1000);
@@ -347,7 +346,7 @@ static struct pair pair_start(struct side *from, struct side *to, uint32_t seed,
     CHECK(err == SL_OK);
     options.ticket = &pair.ticket;
     request = request_of(from, timeout_ns);
-    CHECK(sl_handover_send_start(from->engine, &request, &options, &pair.send, &why) == SL_OK);
+    CHECK(sl_kv_send_start(from->engine, &request, &options, &pair.send, &why) == SL_OK);
     return pair;
 }
 

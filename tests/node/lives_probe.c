@@ -42,7 +42,7 @@ struct worker {
     uint64_t *room; /* VALUE_BYTES_MAX */
     struct sl_view views[VIEWS];
     char view_keys[VIEWS][32];
-    struct sl_draft *draft;
+    struct sl_put_session *draft;
     char draft_key[32];
 };
 
@@ -137,7 +137,7 @@ static void view_release(struct worker *self, uint32_t at)
     bool whole = is_whole(self->view_keys[at], view->at, view->length_bytes);
     if (whole) { /* not read again: it may be truncated meanwhile */
         atomic_fetch_add(&reads, 1);
-    } else if (sl_view_intact(client, view)) {
+    } else if (sl_view_valid(client, view)) {
         check("view", self->view_keys[at], view->at, view->length_bytes);
     }
     sl_view_release(client, view);
@@ -151,13 +151,13 @@ static void draft_end(struct worker *self, bool commit)
     }
     uint64_t half = words_of(self->draft_key) / 2 * 8, all = words_of(self->draft_key) * 8;
     fill(self->draft_key, self->room);
-    const struct sl_piece piece = {
+    const struct sl_iov piece = {
         .at = self->room + half / 8, .offset_bytes = half, .length_bytes = all - half};
-    if (commit && told(sl_draft_write(self->draft, &piece, 1, NULL)) == SL_OK) {
-        sl_err err = sl_draft_commit(client, &self->draft, 1, &code, TIMEOUT_NS, NULL);
+    if (commit && told(sl_put_write(self->draft, &piece, 1, NULL)) == SL_OK) {
+        sl_err err = sl_put_end(client, &self->draft, 1, &code, TIMEOUT_NS, NULL);
         (void)told(err != SL_OK ? err : code);
     }
-    sl_draft_drop(&self->draft);
+    sl_put_abort(&self->draft);
 }
 
 static void draft_begin(struct worker *self, const char *key)
@@ -165,15 +165,15 @@ static void draft_begin(struct worker *self, const char *key)
     uint64_t length = words_of(key) * 8;
     struct sl_object_key asked = key_of(key);
     sl_err code = SL_OK;
-    sl_err err = sl_draft_begin(client, &asked, NULL, &length, 1, NULL, 0, &self->draft, &code,
-                                TIMEOUT_NS, NULL);
+    sl_err err = sl_put_start(client, &asked, NULL, &length, 1, NULL, 0, &self->draft, &code,
+                              TIMEOUT_NS, NULL);
     if (told(err != SL_OK ? err : code) != SL_OK) {
         return;
     }
     (void)snprintf(self->draft_key, sizeof self->draft_key, "%s", key);
     fill(key, self->room);
-    const struct sl_piece piece = {.at = self->room, .length_bytes = words_of(key) / 2 * 8};
-    (void)told(sl_draft_write(self->draft, &piece, 1, NULL));
+    const struct sl_iov piece = {.at = self->room, .length_bytes = words_of(key) / 2 * 8};
+    (void)told(sl_put_write(self->draft, &piece, 1, NULL));
 }
 
 static void get(struct worker *self, const char *key)
@@ -253,7 +253,7 @@ static void *run(void *context)
 /* ---- commands of the driver ---- */
 
 static struct sl_view held;
-static struct sl_draft *draft;
+static struct sl_put_session *draft;
 static uint64_t held_value[VALUE_BYTES_MAX / 8];
 
 static sl_err pin_held(void)
@@ -280,22 +280,22 @@ static sl_err draft_held(void)
     uint64_t length = words_of("drafted") * 8;
     struct sl_object_key key = key_of("drafted");
     sl_err code = SL_OK;
-    sl_err err = sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &draft, &code, 0, NULL);
+    sl_err err = sl_put_start(client, &key, NULL, &length, 1, NULL, 0, &draft, &code, 0, NULL);
     return err != SL_OK ? err : code;
 }
 
 static sl_err draft_write(void)
 {
     fill("drafted", held_value);
-    const struct sl_piece piece = {.at = held_value, .length_bytes = words_of("drafted") * 8};
-    return draft == NULL ? SL_ERR_INVALID : sl_draft_write(draft, &piece, 1, NULL);
+    const struct sl_iov piece = {.at = held_value, .length_bytes = words_of("drafted") * 8};
+    return draft == NULL ? SL_ERR_INVALID : sl_put_write(draft, &piece, 1, NULL);
 }
 
 static sl_err draft_commit(void)
 {
     sl_err code = SL_ERR_INVALID;
     sl_err err =
-        draft == NULL ? SL_ERR_INVALID : sl_draft_commit(client, &draft, 1, &code, COMMIT_NS, NULL);
+        draft == NULL ? SL_ERR_INVALID : sl_put_end(client, &draft, 1, &code, COMMIT_NS, NULL);
     return err != SL_OK ? err : code;
 }
 
@@ -423,7 +423,7 @@ static void answer(const char *line)
     } else if (strcmp(line, "check") == 0) {
         (void)printf("%s\n", held.at == NULL                                ? "nothing"
                              : is_whole("held", held.at, held.length_bytes) ? "whole"
-                             : sl_view_intact(client, &held)                ? "wrong"
+                             : sl_view_valid(client, &held)                 ? "wrong"
                                                                             : "broken");
     } else if (strcmp(line, "release") == 0) {
         sl_view_release(client, &held);
@@ -478,7 +478,7 @@ int main(int argc, char **argv)
         free(workers[i].room);
     }
     sl_view_release(client, &held);
-    sl_draft_drop(&draft);
+    sl_put_abort(&draft);
     sl_client_close(&client);
     return wrong == 0 ? 0 : 1;
 }

@@ -475,8 +475,8 @@ static struct sl_op *handover_start(struct side *side, uint32_t seed,
         .id = 1000 + seed, .mode = SL_HANDOVER_DIRECT, .ticket = ticket};
     struct sl_op *op = NULL;
     CHECK((ticket != NULL
-               ? sl_handover_send_start(side->engine, &request, &options, &op, &why)
-               : sl_handover_receive_start(side->engine, &request, &options, &op, &why)) == SL_OK);
+               ? sl_kv_send_start(side->engine, &request, &options, &op, &why)
+               : sl_kv_receive_start(side->engine, &request, &options, &op, &why)) == SL_OK);
     return op;
 }
 

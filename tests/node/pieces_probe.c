@@ -76,28 +76,28 @@ static void source_fill(void)
     }
 }
 
-static sl_err put_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+static sl_err put_one(struct sl_client *client, const char *key, const struct sl_iov *pieces,
                       uint32_t count)
 {
-    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    const struct sl_iov_list item = {.key = key_of(key), .at = pieces, .count = count};
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK);
     return code;
 }
 
-static sl_err get_one(struct sl_client *client, const char *key, const struct sl_piece *pieces,
+static sl_err get_one(struct sl_client *client, const char *key, const struct sl_iov *pieces,
                       uint32_t count, bool whole, uint64_t *length)
 {
-    const struct sl_pieces item = {.key = key_of(key), .at = pieces, .count = count};
+    const struct sl_iov_list item = {.key = key_of(key), .at = pieces, .count = count};
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_get_pieces(client, &item, 1, whole, length, &code, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_getv(client, &item, 1, whole, length, &code, WAIT_NS, &why) == SL_OK);
     return code;
 }
 
 /* ---- shapes ---- */
 
 /* Cuts length bytes at random into pieces that are in base in the order of the value. */
-static uint32_t cut(uint64_t *state, unsigned char *base, uint64_t length, struct sl_piece *pieces)
+static uint32_t cut(uint64_t *state, unsigned char *base, uint64_t length, struct sl_iov *pieces)
 {
     uint64_t longest = 1 + random_next(state) % (random_next(state) % 2 == 0 ? 3000 : length);
     uint64_t at = 0;
@@ -106,17 +106,17 @@ static uint32_t cut(uint64_t *state, unsigned char *base, uint64_t length, struc
         uint64_t take = 1 + random_next(state) % longest;
         take = take > length - at || count + 2 == PIECES_MAX ? length - at : take;
         pieces[count++] =
-            (struct sl_piece){.at = base + at, .length_bytes = take, .offset_bytes = at};
+            (struct sl_iov){.at = base + at, .length_bytes = take, .offset_bytes = at};
         at += take;
     }
     return count;
 }
 
-static void shuffle(uint64_t *state, struct sl_piece *pieces, uint32_t count)
+static void shuffle(uint64_t *state, struct sl_iov *pieces, uint32_t count)
 {
     for (uint32_t i = count; i > 1; i--) {
         uint32_t other = (uint32_t)(random_next(state) % i);
-        struct sl_piece kept = pieces[i - 1];
+        struct sl_iov kept = pieces[i - 1];
         pieces[i - 1] = pieces[other];
         pieces[other] = kept;
     }
@@ -125,7 +125,7 @@ static void shuffle(uint64_t *state, struct sl_piece *pieces, uint32_t count)
 /* However it is cut into pieces, the value and its digest are those of the same bytes in one. */
 static void shapes(struct sl_client *client)
 {
-    static struct sl_piece pieces[PIECES_MAX];
+    static struct sl_iov pieces[PIECES_MAX];
     static const uint64_t lengths[] = {1, 63, 4096, 16383, 16384, 16385, 40000, MIB, VALUE_BYTES};
     uint64_t state = 7;
     for (uint32_t i = 0; i < SHAPES; i++) {
@@ -137,7 +137,7 @@ static void shapes(struct sl_client *client)
             shuffle(&state, pieces, count);
         }
         if (i % 4 == 2 && count < PIECES_MAX) { /* an empty piece does not count, wherever it is */
-            pieces[count++] = (struct sl_piece){.offset_bytes = UINT64_MAX};
+            pieces[count++] = (struct sl_iov){.offset_bytes = UINT64_MAX};
         }
         CHECK(put_one(client, "pieces", pieces, count) == SL_OK);
         CHECK(sl_put(client, key_of("one"), source + i, length, WAIT_NS, &why) == SL_OK);
@@ -165,7 +165,7 @@ static void shapes(struct sl_client *client)
     }
 static const struct {
     const char *name;
-    struct sl_piece pieces[3];
+    struct sl_iov pieces[3];
     uint32_t count;
 } bad_puts[] = {
     {"nothing", {PIECE(NULL, 0, 0)}, 0},
@@ -185,7 +185,7 @@ static const struct {
 
 static void refusals(struct sl_client *client)
 {
-    const struct sl_piece fine = PIECE(source, 8, 0);
+    const struct sl_iov fine = PIECE(source, 8, 0);
     static char long_name[257];
     for (uint32_t i = 0; i < COUNT(bad_puts); i++) {
         why.text[0] = '\0';
@@ -199,32 +199,33 @@ static void refusals(struct sl_client *client)
     CHECK(put_one(client, "bad", NULL, 3) == SL_ERR_INVALID);
     CHECK(put_one(client, "", &fine, 1) == SL_ERR_INVALID);
     /* A wrong item does not keep the others of its batch from being stored. */
-    const struct sl_pieces items[] = {{.key = key_of("good 1"), .at = &fine, .count = 1},
-                                      {.key = key_of("bad"), .at = bad_puts[4].pieces, .count = 2},
-                                      {.key = key_of("good 2"), .at = &fine, .count = 1}};
+    const struct sl_iov_list items[] = {
+        {.key = key_of("good 1"), .at = &fine, .count = 1},
+        {.key = key_of("bad"), .at = bad_puts[4].pieces, .count = 2},
+        {.key = key_of("good 2"), .at = &fine, .count = 1}};
     sl_err codes[3];
-    CHECK(sl_put_pieces(client, items, 3, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, items, 3, NULL, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_OK && codes[1] == SL_ERR_INVALID && codes[2] == SL_OK);
     memset(long_name, 'n', sizeof long_name - 1);
     const char *const names[] = {long_name};
-    const struct sl_terms terms[] = {{.contribution_count = 17, .contributions = names},
-                                     {.contribution_count = 1},
-                                     {.contribution_count = 1, .contributions = names}};
+    const struct sl_put_options terms[] = {{.contribution_count = 17, .contributions = names},
+                                           {.contribution_count = 1},
+                                           {.contribution_count = 1, .contributions = names}};
     for (uint32_t i = 0; i < COUNT(terms); i++) {
-        CHECK(sl_put_pieces(client, items, 1, &terms[i], codes, WAIT_NS, &why) == SL_ERR_INVALID);
+        CHECK(sl_putv(client, items, 1, &terms[i], codes, WAIT_NS, &why) == SL_ERR_INVALID);
     }
-    struct sl_pieces bundled = items[0];
+    struct sl_iov_list bundled = items[0];
     bundled.bundle = (struct sl_object_key){.at = long_name, .length = 256};
-    CHECK(sl_put_pieces(client, &bundled, 1, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, &bundled, 1, NULL, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_ERR_INVALID);
-    CHECK(sl_put_pieces(client, NULL, 1, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
-    CHECK(sl_get_pieces(client, NULL, 1, true, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
-    CHECK(sl_put_pieces(client, items, 65537, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
-    CHECK(sl_get_pieces(client, items, 65537, true, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
+    CHECK(sl_putv(client, NULL, 1, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
+    CHECK(sl_getv(client, NULL, 1, true, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
+    CHECK(sl_putv(client, items, 65537, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
+    CHECK(sl_getv(client, items, 65537, true, NULL, codes, WAIT_NS, &why) == SL_ERR_INVALID);
     struct sl_client *reader = client_of(true);
-    CHECK(sl_put_pieces(reader, items, 1, NULL, codes, WAIT_NS, &why) == SL_ERR_PERMISSION);
+    CHECK(sl_putv(reader, items, 1, NULL, codes, WAIT_NS, &why) == SL_ERR_PERMISSION);
     uint64_t length = 0;
-    const struct sl_piece out = PIECE(target, 8, 0);
+    const struct sl_iov out = PIECE(target, 8, 0);
     CHECK(get_one(reader, "good 1", &out, 1, true, &length) == SL_OK && length == 8);
     sl_client_close(&reader);
 }
@@ -232,7 +233,7 @@ static void refusals(struct sl_client *client)
 /* ---- ranges: a value of 100 bytes ---- */
 
 static const struct {
-    struct sl_piece pieces[3];
+    struct sl_iov pieces[3];
     uint32_t count;
     bool whole;
     sl_err code;
@@ -294,27 +295,27 @@ static void reading(struct sl_client *client)
 static void many(struct sl_client *client)
 {
     static char texts[MANY][600];
-    static struct sl_piece pieces[MANY][3];
-    static struct sl_pieces items[MANY];
+    static struct sl_iov pieces[MANY][3];
+    static struct sl_iov_list items[MANY];
     static unsigned char got[MANY][MANY_BYTES];
     static uint64_t lengths[MANY];
     static sl_err codes[MANY];
     for (uint32_t i = 0; i < MANY; i++) {
         uint32_t number = i % 100 == 99 ? i - 1 : i;
         (void)snprintf(texts[i], sizeof texts[i], "many/%0500u", number);
-        pieces[i][0] = (struct sl_piece)PIECE(source + i, 10, 0);
-        pieces[i][1] = (struct sl_piece)PIECE(source + i + 10, 1, 10);
-        pieces[i][2] = (struct sl_piece)PIECE(source + i + 11, MANY_BYTES - 11, 11);
-        items[i] = (struct sl_pieces){.key = key_of(texts[i]), .at = pieces[i], .count = 3};
+        pieces[i][0] = (struct sl_iov)PIECE(source + i, 10, 0);
+        pieces[i][1] = (struct sl_iov)PIECE(source + i + 10, 1, 10);
+        pieces[i][2] = (struct sl_iov)PIECE(source + i + 11, MANY_BYTES - 11, 11);
+        items[i] = (struct sl_iov_list){.key = key_of(texts[i]), .at = pieces[i], .count = 3};
     }
-    CHECK(sl_put_pieces(client, items, MANY, NULL, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, items, MANY, NULL, codes, WAIT_NS, &why) == SL_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         CHECK(codes[i] == SL_OK);
         for (uint32_t p = 0; p < 3; p++) {
             pieces[i][p].at = got[i] + pieces[i][p].offset_bytes;
         }
     }
-    CHECK(sl_get_pieces(client, items, MANY, true, lengths, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_getv(client, items, MANY, true, lengths, codes, WAIT_NS, &why) == SL_OK);
     for (uint32_t i = 0; i < MANY; i++) {
         uint32_t number = i % 100 == 99 ? i - 1 : i;
         CHECK(codes[i] == SL_OK && lengths[i] == MANY_BYTES);
@@ -326,45 +327,45 @@ static void many(struct sl_client *client)
 
 static void is_value(struct sl_client *client, const char *key, const unsigned char *want,
                      uint64_t length);
-static sl_err commit_one(struct sl_client *client, struct sl_draft *draft);
+static sl_err commit_one(struct sl_client *client, struct sl_put_session *draft);
 
 /* An existing value stays until its replacement is committed, or permanently if that is dropped. */
 static void replacing(struct sl_client *client)
 {
-    static const struct sl_terms terms = {.replace = true};
+    static const struct sl_put_options terms = {.replace = true};
     const struct sl_object_key key = key_of("key");
-    const struct sl_piece second[] = {PIECE(source + 7, 5000, 5000), PIECE(source, 5000, 0)};
-    const struct sl_pieces item = {.key = key, .at = second, .count = 2};
-    const struct sl_piece third = PIECE(source + 100, 70000, 0);
+    const struct sl_iov second[] = {PIECE(source + 7, 5000, 5000), PIECE(source, 5000, 0)};
+    const struct sl_iov_list item = {.key = key, .at = second, .count = 2};
+    const struct sl_iov third = PIECE(source + 100, 70000, 0);
     const uint64_t lengths[] = {70000};
-    struct sl_draft *draft = NULL;
+    struct sl_put_session *draft = NULL;
     sl_err code = SL_ERR_INTERNAL;
     uint64_t got = 0;
     CHECK(sl_put(client, key, "first", 5, WAIT_NS, &why) == SL_OK);
-    CHECK(sl_put_pieces(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
+    CHECK(sl_putv(client, &item, 1, NULL, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
     is_value(client, "key", (const unsigned char *)"first", 5);
-    CHECK(sl_put_pieces(client, &item, 1, &terms, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
+    CHECK(sl_putv(client, &item, 1, &terms, &code, WAIT_NS, &why) == SL_OK && code == SL_OK);
     memcpy(target + MIB, source, 5000);
     memcpy(target + MIB + 5000, source + 7, 5000);
     is_value(client, "key", target + MIB, 10000);
     for (uint32_t i = 0; i < 2; i++) { /* dropped, then committed */
-        CHECK(sl_draft_begin(client, &key, NULL, lengths, 1, &terms, 0, &draft, &code, WAIT_NS,
-                             &why) == SL_OK);
-        CHECK(code == SL_OK && sl_draft_write(draft, &third, 1, &why) == SL_OK);
+        CHECK(sl_put_start(client, &key, NULL, lengths, 1, &terms, 0, &draft, &code, WAIT_NS,
+                           &why) == SL_OK);
+        CHECK(code == SL_OK && sl_put_write(draft, &third, 1, &why) == SL_OK);
         CHECK(sl_size(client, key, &got) == SL_OK && got == 10000);
         if (i == 0) {
-            sl_draft_drop(&draft);
+            sl_put_abort(&draft);
             is_value(client, "key", target + MIB, 10000);
         }
     }
     CHECK(commit_one(client, draft) == SL_OK);
     is_value(client, "key", source + 100, 70000);
     /* Twice in a batch: one after the other. */
-    const struct sl_piece tails[] = {PIECE(source + 1, 300, 0), PIECE(source + 2, 400, 0)};
-    const struct sl_pieces twice[] = {{.key = key, .at = &tails[0], .count = 1},
-                                      {.key = key, .at = &tails[1], .count = 1}};
+    const struct sl_iov tails[] = {PIECE(source + 1, 300, 0), PIECE(source + 2, 400, 0)};
+    const struct sl_iov_list twice[] = {{.key = key, .at = &tails[0], .count = 1},
+                                        {.key = key, .at = &tails[1], .count = 1}};
     sl_err codes[2];
-    CHECK(sl_put_pieces(client, twice, 2, &terms, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_putv(client, twice, 2, &terms, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_OK && codes[1] == SL_OK);
     is_value(client, "key", source + 2, 400);
 }
@@ -377,16 +378,16 @@ static void from_disk(struct sl_client *client)
     char text[32];
     uint32_t on_disk = 0;
     for (uint32_t i = 0; i < VALUES; i++) {
-        const struct sl_piece in[] = {PIECE(source + i, 70000, 0),
-                                      PIECE(source + i + 70000, LENGTH - 70000, 70000)};
+        const struct sl_iov in[] = {PIECE(source + i, 70000, 0),
+                                    PIECE(source + i + 70000, LENGTH - 70000, 70000)};
         (void)snprintf(text, sizeof text, "disk/%u", i);
         CHECK(put_one(client, text, in, 2) == SL_OK);
     }
     CHECK(sl_flush(client, WAIT_NS, &why) == SL_OK);
     for (uint32_t i = 0; i < VALUES; i++) {
         struct sl_object_info info;
-        const struct sl_piece out[] = {PIECE(target + 500000, LENGTH - 500000, 500000),
-                                       PIECE(target, 500000, 0)};
+        const struct sl_iov out[] = {PIECE(target + 500000, LENGTH - 500000, 500000),
+                                     PIECE(target, 500000, 0)};
         uint64_t length = 0;
         (void)snprintf(text, sizeof text, "disk/%u", i);
         CHECK(sl_stat(client, key_of(text), &info) == SL_OK);
@@ -411,10 +412,10 @@ static void *thread_main(void *context)
     for (uint32_t i = 0; i < THREAD_ROUNDS; i++) {
         uint32_t own = i % 2 == 0 ? number : 99; /* every other key is common to all threads */
         uint32_t length = 50000 - i;
-        const struct sl_piece in[] = {PIECE(source + i, 20000, 0),
-                                      PIECE(source + i + 20000, length - 20000, 20000)};
-        const struct sl_piece back[] = {PIECE(out + 30000, length - 30000, 30000),
-                                        PIECE(out, 30000, 0)};
+        const struct sl_iov in[] = {PIECE(source + i, 20000, 0),
+                                    PIECE(source + i + 20000, length - 20000, 20000)};
+        const struct sl_iov back[] = {PIECE(out + 30000, length - 30000, 30000),
+                                      PIECE(out, 30000, 0)};
         uint64_t got = 0;
         (void)snprintf(text, sizeof text, "thread/%u/%u", own, i);
         CHECK(put_one(client, text, in, 2) == SL_OK);
@@ -435,10 +436,10 @@ static void threads(struct sl_client *client)
     }
     pid_t child = fork();
     if (child == 0) {
-        const struct sl_piece piece = PIECE(source, 8, 0);
-        const struct sl_pieces item = {.key = key_of("forked"), .at = &piece, .count = 1};
+        const struct sl_iov piece = PIECE(source, 8, 0);
+        const struct sl_iov_list item = {.key = key_of("forked"), .at = &piece, .count = 1};
         sl_err code = SL_OK;
-        _exit(sl_put_pieces(client, &item, 1, NULL, &code, 0, NULL) == SL_ERR_INVALID ? 0 : 1);
+        _exit(sl_putv(client, &item, 1, NULL, &code, 0, NULL) == SL_ERR_INVALID ? 0 : 1);
     }
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -446,21 +447,21 @@ static void threads(struct sl_client *client)
 
 /* ---- drafts ---- */
 
-static struct sl_draft *begin_one(struct sl_client *client, const char *key, uint64_t length,
-                                  uint64_t ttl_ns, sl_err *code)
+static struct sl_put_session *begin_one(struct sl_client *client, const char *key, uint64_t length,
+                                        uint64_t ttl_ns, sl_err *code)
 {
     const struct sl_object_key name = key_of(key);
-    struct sl_draft *draft = NULL;
-    CHECK(sl_draft_begin(client, &name, NULL, &length, 1, NULL, ttl_ns, &draft, code, WAIT_NS,
-                         &why) == SL_OK);
+    struct sl_put_session *draft = NULL;
+    CHECK(sl_put_start(client, &name, NULL, &length, 1, NULL, ttl_ns, &draft, code, WAIT_NS,
+                       &why) == SL_OK);
     CHECK((draft != NULL) == (*code == SL_OK));
     return draft;
 }
 
-static sl_err commit_one(struct sl_client *client, struct sl_draft *draft)
+static sl_err commit_one(struct sl_client *client, struct sl_put_session *draft)
 {
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_draft_commit(client, &draft, 1, &code, WAIT_NS, &why) == SL_OK && draft == NULL);
+    CHECK(sl_put_end(client, &draft, 1, &code, WAIT_NS, &why) == SL_OK && draft == NULL);
     return code;
 }
 
@@ -485,7 +486,7 @@ static void is_value(struct sl_client *client, const char *key, const unsigned c
  * buffer after the same writes, although the extent was used before. */
 static void draft_shapes(struct sl_client *client)
 {
-    static struct sl_piece pieces[PIECES_MAX];
+    static struct sl_iov pieces[PIECES_MAX];
     static unsigned char want[VALUE_BYTES];
     uint64_t state = 11;
     for (uint32_t i = 0; i < SHAPES; i++) {
@@ -493,7 +494,7 @@ static void draft_shapes(struct sl_client *client)
         sl_err code = SL_ERR_INTERNAL;
         CHECK(sl_put(client, key_of("dirt"), source, length, WAIT_NS, &why) == SL_OK);
         CHECK(sl_remove(client, key_of("dirt"), WAIT_NS, &why) == SL_OK);
-        struct sl_draft *draft = begin_one(client, "draft", length, 0, &code);
+        struct sl_put_session *draft = begin_one(client, "draft", length, 0, &code);
         CHECK(code == SL_OK && sl_exists(client, key_of("draft")) == SL_ERR_NOT_FOUND);
         memset(want, 0, length);
         uint32_t count = cut(&state, source + i, length, pieces);
@@ -510,7 +511,7 @@ static void draft_shapes(struct sl_client *client)
                     pieces[p].length_bytes > left / 2 ? left : 2 * pieces[p].length_bytes;
                 pieces[p].at = source + (random_next(&state) % 5000);
             }
-            CHECK(sl_draft_write(draft, &pieces[p], 1, &why) == SL_OK);
+            CHECK(sl_put_write(draft, &pieces[p], 1, &why) == SL_OK);
             memcpy(want + pieces[p].offset_bytes, pieces[p].at, pieces[p].length_bytes);
         }
         CHECK(commit_one(client, draft) == SL_OK);
@@ -520,7 +521,7 @@ static void draft_shapes(struct sl_client *client)
 }
 
 struct draft_writer {
-    struct sl_draft *draft;
+    struct sl_put_session *draft;
     uint32_t number;
 };
 
@@ -529,8 +530,8 @@ static void *draft_thread(void *context)
     const struct draft_writer *writer = context;
     for (uint64_t at = writer->number * 5000; at < VALUE_BYTES; at += THREADS * 5000) {
         uint64_t length = VALUE_BYTES - at < 5000 ? VALUE_BYTES - at : 5000;
-        const struct sl_piece piece = PIECE(source + at, length, at);
-        CHECK(sl_draft_write(writer->draft, &piece, 1, &why) == SL_OK);
+        const struct sl_iov piece = PIECE(source + at, length, at);
+        CHECK(sl_put_write(writer->draft, &piece, 1, &why) == SL_OK);
     }
     return NULL;
 }
@@ -540,7 +541,7 @@ static void draft_threads(struct sl_client *client)
     pthread_t running[THREADS];
     struct draft_writer writers[THREADS];
     sl_err code = SL_ERR_INTERNAL;
-    struct sl_draft *draft = begin_one(client, "draft", VALUE_BYTES, 0, &code);
+    struct sl_put_session *draft = begin_one(client, "draft", VALUE_BYTES, 0, &code);
     for (uint32_t i = 0; i < THREADS; i++) {
         writers[i] = (struct draft_writer){.draft = draft, .number = i};
         CHECK(pthread_create(&running[i], NULL, draft_thread, &writers[i]) == 0);
@@ -550,9 +551,9 @@ static void draft_threads(struct sl_client *client)
     }
     pid_t child = fork();
     if (child == 0) {
-        const struct sl_piece piece = PIECE(target, 8, 0);
-        sl_err refused = sl_draft_write(draft, &piece, 1, NULL);
-        sl_draft_drop(&draft); /* affects only the child's memory */
+        const struct sl_iov piece = PIECE(target, 8, 0);
+        sl_err refused = sl_put_write(draft, &piece, 1, NULL);
+        sl_put_abort(&draft); /* affects only the child's memory */
         _exit(refused == SL_ERR_INVALID && draft == NULL ? 0 : 1);
     }
     int status = -1;
@@ -563,54 +564,54 @@ static void draft_threads(struct sl_client *client)
 
 static void draft_refusals(struct sl_client *client)
 {
-    static const struct sl_piece bad[] = {PIECE(source, 101, 0),
-                                          PIECE(source, 1, 100),
-                                          PIECE(source, 1, UINT64_MAX),
-                                          PIECE(source, UINT64_MAX, 1),
-                                          PIECE(NULL, 1, 0),
-                                          PIECE((void *)(UINTPTR_MAX - 4), 8, 0)};
+    static const struct sl_iov bad[] = {PIECE(source, 101, 0),
+                                        PIECE(source, 1, 100),
+                                        PIECE(source, 1, UINT64_MAX),
+                                        PIECE(source, UINT64_MAX, 1),
+                                        PIECE(NULL, 1, 0),
+                                        PIECE((void *)(UINTPTR_MAX - 4), 8, 0)};
     const struct sl_object_key keys[] = {key_of("a"), key_of("a"),    key_of("there"),
                                          key_of(""),  key_of("huge"), key_of("empty")};
     const uint64_t lengths[] = {100, 100, 100, 100, CHUNK_BYTES + 1, 0};
     const sl_err want[] = {SL_OK,          SL_ERR_BUSY,    SL_ERR_EXISTS,
                            SL_ERR_INVALID, SL_ERR_INVALID, SL_ERR_INVALID};
-    struct sl_draft *drafts[COUNT(keys)];
+    struct sl_put_session *drafts[COUNT(keys)];
     sl_err codes[COUNT(keys)];
     sl_err code = SL_ERR_INTERNAL;
     CHECK(sl_put(client, key_of("there"), "x", 1, WAIT_NS, &why) == SL_OK);
-    CHECK(sl_draft_begin(client, keys, NULL, lengths, COUNT(keys), NULL, 0, drafts, codes, WAIT_NS,
-                         &why) == SL_OK);
+    CHECK(sl_put_start(client, keys, NULL, lengths, COUNT(keys), NULL, 0, drafts, codes, WAIT_NS,
+                       &why) == SL_OK);
     for (uint32_t i = 0; i < COUNT(keys); i++) {
         CHECK(codes[i] == want[i] && (drafts[i] != NULL) == (want[i] == SL_OK));
     }
     CHECK(begin_one(client, "a", 100, 0, &code) == NULL && code == SL_ERR_BUSY);
     for (uint32_t i = 0; i < COUNT(bad); i++) {
-        CHECK(sl_draft_write(drafts[0], &bad[i], 1, &why) == SL_ERR_INVALID);
+        CHECK(sl_put_write(drafts[0], &bad[i], 1, &why) == SL_ERR_INVALID);
     }
-    CHECK(sl_draft_write(drafts[0], NULL, 1, &why) == SL_ERR_INVALID);
-    CHECK(sl_draft_write(drafts[0], NULL, 0, &why) == SL_OK);
+    CHECK(sl_put_write(drafts[0], NULL, 1, &why) == SL_ERR_INVALID);
+    CHECK(sl_put_write(drafts[0], NULL, 0, &why) == SL_OK);
     drafts[1] = drafts[0]; /* the same one twice, and NULL */
-    CHECK(sl_draft_commit(client, drafts, 3, codes, WAIT_NS, &why) == SL_OK);
+    CHECK(sl_put_end(client, drafts, 3, codes, WAIT_NS, &why) == SL_OK);
     CHECK(codes[0] == SL_OK && codes[1] == SL_ERR_INVALID && codes[2] == SL_ERR_INVALID);
     CHECK(drafts[0] == NULL && drafts[1] == NULL);
     memset(target, 0, 100);
     is_value(client, "a", (unsigned char[100]){0}, 100);
-    sl_draft_drop(&drafts[0]); /* NULL: no effect */
-    sl_draft_drop(NULL);
-    CHECK(sl_draft_begin(client, keys, NULL, lengths, 65537, NULL, 0, drafts, codes, WAIT_NS,
-                         &why) == SL_ERR_INVALID);
+    sl_put_abort(&drafts[0]); /* NULL: no effect */
+    sl_put_abort(NULL);
+    CHECK(sl_put_start(client, keys, NULL, lengths, 65537, NULL, 0, drafts, codes, WAIT_NS, &why) ==
+          SL_ERR_INVALID);
 }
 
 /* More drafts are begun and dropped than fit; a key is free again immediately. */
 static void draft_drops(struct sl_client *client)
 {
-    const struct sl_piece piece = PIECE(source, MIB, 0);
+    const struct sl_iov piece = PIECE(source, MIB, 0);
     sl_err code = SL_ERR_INTERNAL;
     for (uint32_t i = 0; i < 50; i++) {
-        struct sl_draft *draft = begin_one(client, "drop", CHUNK_BYTES, 0, &code);
+        struct sl_put_session *draft = begin_one(client, "drop", CHUNK_BYTES, 0, &code);
         CHECK(code == SL_OK);
-        CHECK(sl_draft_write(draft, &piece, 1, &why) == SL_OK);
-        sl_draft_drop(&draft);
+        CHECK(sl_put_write(draft, &piece, 1, &why) == SL_OK);
+        sl_put_abort(&draft);
         CHECK(draft == NULL);
     }
     CHECK(sl_exists(client, key_of("drop")) == SL_ERR_NOT_FOUND);
@@ -619,19 +620,19 @@ static void draft_drops(struct sl_client *client)
 /* An expired draft is refused, its key is free, and its extent is freed. */
 static void draft_expiry(struct sl_client *client)
 {
-    const struct sl_piece piece = PIECE(source, 100, 0);
+    const struct sl_iov piece = PIECE(source, 100, 0);
     sl_err code = SL_ERR_INTERNAL;
     for (uint32_t i = 0; i < 20; i++) {
-        struct sl_draft *draft = begin_one(client, "late", CHUNK_BYTES, 1000000, &code);
+        struct sl_put_session *draft = begin_one(client, "late", CHUNK_BYTES, 1000000, &code);
         CHECK(code == SL_OK);
-        while (sl_draft_write(draft, &piece, 1, &why) != SL_ERR_STALE) {
+        while (sl_put_write(draft, &piece, 1, &why) != SL_ERR_STALE) {
             (void)usleep(1000);
         }
         CHECK(sl_put(client, key_of("late"), source, 100, WAIT_NS, &why) == SL_OK);
         if (i % 2 == 0) {
             CHECK(commit_one(client, draft) == SL_ERR_STALE);
         } else {
-            sl_draft_drop(&draft);
+            sl_put_abort(&draft);
         }
         is_value(client, "late", source, 100);
         CHECK(sl_remove(client, key_of("late"), WAIT_NS, &why) == SL_OK);
@@ -641,15 +642,15 @@ static void draft_expiry(struct sl_client *client)
 /* Writes to drafts that expire in the middle of it, until it is killed. */
 static void late_writer(void)
 {
-    const struct sl_piece piece = PIECE(source, CHUNK_BYTES, 0);
+    const struct sl_iov piece = PIECE(source, CHUNK_BYTES, 0);
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
     struct sl_client *client = client_of(false);
     for (;;) {
         sl_err code = SL_ERR_INTERNAL;
-        struct sl_draft *draft = begin_one(client, "late", CHUNK_BYTES, 1000000, &code);
-        while (draft != NULL && sl_draft_write(draft, &piece, 1, &why) == SL_OK) {
+        struct sl_put_session *draft = begin_one(client, "late", CHUNK_BYTES, 1000000, &code);
+        while (draft != NULL && sl_put_write(draft, &piece, 1, &why) == SL_OK) {
         }
-        sl_draft_drop(&draft);
+        sl_put_abort(&draft);
     }
 }
 
@@ -700,38 +701,38 @@ static void say_and_wait(const char *what)
 /* Holds a draft until it is killed. */
 static void draft_hold(struct sl_client *client)
 {
-    const struct sl_piece piece = PIECE(source, MIB, 0);
+    const struct sl_iov piece = PIECE(source, MIB, 0);
     sl_err code = SL_ERR_INTERNAL;
-    struct sl_draft *draft = begin_one(client, "held", CHUNK_BYTES, 0, &code);
-    CHECK(code == SL_OK && sl_draft_write(draft, &piece, 1, &why) == SL_OK);
+    struct sl_put_session *draft = begin_one(client, "held", CHUNK_BYTES, 0, &code);
+    CHECK(code == SL_OK && sl_put_write(draft, &piece, 1, &why) == SL_OK);
     say_and_wait("holding");
-    sl_draft_drop(&draft);
+    sl_put_abort(&draft);
 }
 
 /* The registrar is killed between a draft's begin and its commit, then the whole node restarts. */
 static void draft_restarts(struct sl_client *client)
 {
-    const struct sl_piece first = PIECE(source, MIB, 0);
-    const struct sl_piece second = PIECE(source + MIB, MIB, MIB);
+    const struct sl_iov first = PIECE(source, MIB, 0);
+    const struct sl_iov second = PIECE(source + MIB, MIB, MIB);
     sl_err code = SL_ERR_INTERNAL;
-    struct sl_draft *draft = begin_one(client, "kept", 2 * MIB, 60000000000, &code);
-    CHECK(code == SL_OK && sl_draft_write(draft, &first, 1, &why) == SL_OK);
+    struct sl_put_session *draft = begin_one(client, "kept", 2 * MIB, 60000000000, &code);
+    CHECK(code == SL_OK && sl_put_write(draft, &first, 1, &why) == SL_OK);
     say_and_wait("registrar");
-    CHECK(sl_draft_write(draft, &second, 1, &why) == SL_OK);
+    CHECK(sl_put_write(draft, &second, 1, &why) == SL_OK);
     CHECK(commit_one(client, draft) == SL_OK);
     is_value(client, "kept", source, 2 * MIB);
     draft = begin_one(client, "lost", 2 * MIB, 60000000000, &code);
-    CHECK(code == SL_OK && sl_draft_write(draft, &first, 1, &why) == SL_OK);
+    CHECK(code == SL_OK && sl_put_write(draft, &first, 1, &why) == SL_OK);
     say_and_wait("replace");
-    while (sl_draft_write(draft, &second, 1, &why) == SL_OK) {
+    while (sl_put_write(draft, &second, 1, &why) == SL_OK) {
         (void)usleep(1000);
     }
     CHECK(why.code == SL_ERR_STALE);
     CHECK(commit_one(client, draft) == SL_ERR_STALE);
     CHECK(sl_exists(client, key_of("lost")) == SL_ERR_NOT_FOUND);
     draft = begin_one(client, "lost", 2 * MIB, 0, &code);
-    CHECK(code == SL_OK && sl_draft_write(draft, &first, 1, &why) == SL_OK);
-    CHECK(sl_draft_write(draft, &second, 1, &why) == SL_OK && commit_one(client, draft) == SL_OK);
+    CHECK(code == SL_OK && sl_put_write(draft, &first, 1, &why) == SL_OK);
+    CHECK(sl_put_write(draft, &second, 1, &why) == SL_OK && commit_one(client, draft) == SL_OK);
     is_value(client, "lost", source, 2 * MIB);
 }
 

@@ -45,13 +45,12 @@ static uint64_t now_ns(void)
 static sl_err put_one(const struct putter *putter, const char *key, void *value,
                       uint64_t timeout_ns, struct sl_error *why)
 {
-    const struct sl_piece piece = {.at = value, .length_bytes = VALUE_BYTES};
-    const struct sl_pieces item = {
+    const struct sl_iov piece = {.at = value, .length_bytes = VALUE_BYTES};
+    const struct sl_iov_list item = {
         .key = {.at = key, .length = (uint32_t)strlen(key)}, .at = &piece, .count = 1};
-    const struct sl_terms terms = {.soft_pin_ns = 1};
+    const struct sl_put_options terms = {.soft_pin_ns = 1};
     sl_err code = SL_OK;
-    sl_err err =
-        sl_put_pieces(client, &item, 1, putter->terms ? &terms : NULL, &code, timeout_ns, why);
+    sl_err err = sl_putv(client, &item, 1, putter->terms ? &terms : NULL, &code, timeout_ns, why);
     return err != SL_OK ? err : code;
 }
 

@@ -61,20 +61,21 @@ static void sleep_ms(long ms)
 }
 
 static sl_err put_within(struct sl_client *client, const char *key, uint64_t length,
-                         const char *bundle, const struct sl_terms *terms, uint64_t timeout_ns)
+                         const char *bundle, const struct sl_put_options *terms,
+                         uint64_t timeout_ns)
 {
-    const struct sl_piece piece = {.at = bytes, .length_bytes = length};
-    const struct sl_pieces item = {.key = key_of(key),
-                                   .bundle = key_of(bundle == NULL ? "" : bundle),
-                                   .at = &piece,
-                                   .count = 1};
+    const struct sl_iov piece = {.at = bytes, .length_bytes = length};
+    const struct sl_iov_list item = {.key = key_of(key),
+                                     .bundle = key_of(bundle == NULL ? "" : bundle),
+                                     .at = &piece,
+                                     .count = 1};
     sl_err code = SL_ERR_INTERNAL;
-    sl_err err = sl_put_pieces(client, &item, 1, terms, &code, timeout_ns, &why);
+    sl_err err = sl_putv(client, &item, 1, terms, &code, timeout_ns, &why);
     return err != SL_OK ? err : code;
 }
 
 static sl_err put(struct sl_client *client, const char *key, uint64_t length, const char *bundle,
-                  const struct sl_terms *terms)
+                  const struct sl_put_options *terms)
 {
     return put_within(client, key, length, bundle, terms, 60000000000u);
 }
@@ -196,7 +197,7 @@ static void telling(struct sl_client *client)
     static struct sl_object_key keys[3];
     static struct sl_stat stats[3];
     struct sl_client *plain = client_of(false);
-    struct sl_terms terms = {.hard_pin = true, .soft_pin_ns = 60000000000u};
+    struct sl_put_options terms = {.hard_pin = true, .soft_pin_ns = 60000000000u};
     sl_err codes[3];
     CHECK(put(client, "plain", 100, NULL, NULL) == SL_OK);
     uint64_t before_ns = now_ns();
@@ -226,15 +227,15 @@ static void many(struct sl_client *client)
     static struct sl_object_key keys[MANY];
     static struct sl_stat stats[MANY];
     static sl_err codes[MANY];
-    struct sl_piece piece = {.at = bytes, .length_bytes = 8};
-    struct sl_pieces *items = calloc(MANY, sizeof *items);
+    struct sl_iov piece = {.at = bytes, .length_bytes = 8};
+    struct sl_iov_list *items = calloc(MANY, sizeof *items);
     CHECK(items != NULL);
     for (uint32_t i = 0; i < MANY; i++) {
         (void)snprintf(names[i], sizeof names[i], "m%u", i);
         keys[i] = key_of(names[i]);
-        items[i] = (struct sl_pieces){.key = keys[i], .at = &piece, .count = 1};
+        items[i] = (struct sl_iov_list){.key = keys[i], .at = &piece, .count = 1};
     }
-    CHECK(sl_put_pieces(client, items, MANY / 2, NULL, codes, 0, &why) == SL_OK);
+    CHECK(sl_putv(client, items, MANY / 2, NULL, codes, 0, &why) == SL_OK);
     keys[MANY - 1].at = NULL;
     keys[MANY - 2].length = 0;
     keys[MANY - 3].length = 100000;
@@ -309,8 +310,8 @@ static void full(struct sl_client *client)
 
 static void pins(struct sl_client *client)
 {
-    const struct sl_terms hard = {.hard_pin = true}, soft = {.soft_pin_ns = 600000000000u};
-    const struct sl_terms too_long = {.soft_pin_ns = UINT64_MAX};
+    const struct sl_put_options hard = {.hard_pin = true}, soft = {.soft_pin_ns = 600000000000u};
+    const struct sl_put_options too_long = {.soft_pin_ns = UINT64_MAX};
     CHECK(put(client, "hard", BIG, NULL, &hard) == SL_OK);
     CHECK(put(client, "soft", BIG, NULL, &soft) == SL_OK);
     CHECK(put(client, "none", 100, NULL, &too_long) == SL_ERR_INVALID);
@@ -350,13 +351,13 @@ static void writing(struct sl_client *client)
 {
     const struct sl_object_key key = key_of("draft");
     const uint64_t length = 4096;
-    struct sl_draft *draft = NULL;
+    struct sl_put_session *draft = NULL;
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_draft_begin(client, &key, NULL, &length, 1, NULL, 0, &draft, &code, 0, &why) == SL_OK);
+    CHECK(sl_put_start(client, &key, NULL, &length, 1, NULL, 0, &draft, &code, 0, &why) == SL_OK);
     CHECK(code == SL_OK);
     CHECK(take(client, "draft", false) == SL_ERR_BUSY);
     CHECK(sl_remove_batch(client, &key, 1, &code, 0, &why) == SL_OK && code == SL_ERR_NOT_FOUND);
-    CHECK(sl_draft_commit(client, &draft, 1, &code, 0, &why) == SL_OK && code == SL_OK);
+    CHECK(sl_put_end(client, &draft, 1, &code, 0, &why) == SL_OK && code == SL_OK);
     CHECK(take(client, "draft", true) == SL_OK);
 }
 
@@ -364,7 +365,7 @@ static void writing(struct sl_client *client)
 
 static void restart(struct sl_client *client)
 {
-    const struct sl_terms hard = {.hard_pin = true};
+    const struct sl_put_options hard = {.hard_pin = true};
     struct sl_client *plain = client_of(false);
     char line[8];
     CHECK(put(plain, "hard", BIG, NULL, &hard) == SL_OK);

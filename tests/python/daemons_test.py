@@ -661,7 +661,7 @@ class Join(Served):
         with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_RUNTIME_DIR=place), mock.patch.object(daemon, "log") as said:
             asked = flags.Flags(flags.CLIENT)
             asked.parse([])
-            lender = client.Lender(asked)
+            lender = client.Contributor(asked)
             lender.instance = "mooncake-1"
             lender.put_sign()
             os.unlink(lender.sign)
@@ -815,7 +815,7 @@ class Names(unittest.TestCase):
     @unittest.skipUnless(shutil.which("cc"), "no C compiler is here")
     def test_structures_lie_as_in_its_header(self):
         names = {"sl_error": library._Error, "sl_client_options": library._Options, "sl_object_key": library._Key, "sl_stat": library._Stat,
-                 "sl_contribution_info": library._Contribution}
+                 "sl_segment_info": library._Contribution}
         lines = [f'printf("%zu ", sizeof(struct {name}));' + "".join(
             f'printf("%zu:%zu ", offsetof(struct {name}, {field}), sizeof(((struct {name} *)0)->{field}));' for field, _ in kind._fields_)
             for name, kind in names.items()]

@@ -16,7 +16,7 @@ from python_support import client, fork, sluice
 from node_support import BIN, PATIENCE, Node, fabric_alone, main, wait_pools, wait_until
 
 BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
-RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_receipt, struct sl_ticket
+RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_transfer_params, struct sl_ticket
 STRIDE = PIECE + 64  # blocks are not adjacent
 
 

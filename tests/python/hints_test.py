@@ -123,7 +123,7 @@ class Values(OnNode):
         self.assertEqual(self.client.get_batch(mine), values)
 
 
-class Teller(unittest.TestCase):
+class HintSender(unittest.TestCase):
     def test_nobody_waits_for_a_node_that_does_not_answer(self):
         go_on, lines, told = threading.Event(), [], []
 
@@ -133,7 +133,7 @@ class Teller(unittest.TestCase):
             if names == ["bad"]:
                 raise sluice.DeadlineError("it does not answer")
 
-        teller = hints.Teller(types.SimpleNamespace(warn=lambda what, *more: lines.append(what % more)), 1.0, lane=66)
+        teller = hints.HintSender(types.SimpleNamespace(warn=lambda what, *more: lines.append(what % more)), 1.0, lane=66)
         slow = types.SimpleNamespace(hint=hint)
         began = time.monotonic()
         teller.tell(slow, ["bad"], {"session_id": "a"}, True)

@@ -375,7 +375,7 @@ class Failures(OnNode):
             self.assertEqual(len(said), 1, said)
 
     def test_a_node_that_is_silent_is_left_alone(self):
-        trouble = node_module.Trouble("storing", retry=60)
+        trouble = node_module.CallHealth("storing", retry=60)
         self.assertFalse(trouble.quiet())
         self.lines(lambda: trouble.failed(1, sluice.Code.NO_SPACE, "no room"))
         self.assertFalse(trouble.quiet())

@@ -68,7 +68,7 @@ class Loads(unittest.TestCase):
         told = made.begin({one: 64})
         (op,) = made.node.loads
         self.assertEqual((op.layer_ends, made.node.waited), (ENDS, 0))
-        self.assertEqual(told.loads, [layers.Coming(op.number, [1, 2, 3, 4, 5, 6])])
+        self.assertEqual(told.loads, [layers.StepLoad(op.number, [1, 2, 3, 4, 5, 6])])
         made.node.end(op)
         self.assertEqual(made.end(), set())  # no step waits for it: it is in the step
         self.assertEqual(made.node.stores[0].hashes, one.block_hashes[6:10])
@@ -224,7 +224,7 @@ class Workers(unittest.TestCase):
         self.worker = layers.Worker(types.SimpleNamespace(engines=[self.engine]), 5, self.names, 3, 2.0, now=lambda: 0.0)
 
     def told(self, *loads, saves=()):
-        return types.SimpleNamespace(loads=[layers.Coming(*load) for load in loads], saves=list(saves))
+        return types.SimpleNamespace(loads=[layers.StepLoad(*load) for load in loads], saves=list(saves))
 
     def step(self, told, names="abc"):
         for name in names:

@@ -227,7 +227,7 @@ class Proxied(unittest.TestCase):
     def test_direct_does_not_ask_decode_to_wait_for_a_prefill_that_has_failed(self):
         self.started(direct=True)
         self.ask()
-        beside = proxy.Beside()
+        beside = proxy.ConcurrentDecode()
         beside.prefill_failed()
         self.assertRaises(ConnectionAbortedError, beside.connected, http.client.HTTPConnection("127.0.0.1"))
         self.assertFalse(beside.answered())

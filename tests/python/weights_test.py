@@ -109,18 +109,18 @@ class Model(unittest.TestCase):
     def test_without_a_revision_all_that_the_cache_has_are_one_model_or_there_is_no_name(self):
         revisions, want = self.hub(), self.identity()
         held = weights.Held(False, weights.revisions_of)
-        self.assertEqual(weights.identity_unsaid("hub/model"), "hub/model", "no files")
-        self.assertEqual(weights.identity_unsaid(self.path), want)
+        self.assertEqual(weights.identity_by_name("hub/model"), "hub/model", "no files")
+        self.assertEqual(weights.identity_by_name(self.path), want)
         for one in ("v1", "v2"):
             shutil.copytree(self.path, f"{revisions}/{one}")
-            self.assertEqual((weights.identity_unsaid("hub/model"), held.name(one, "hub/model")), (want, want))
+            self.assertEqual((weights.identity_by_name("hub/model"), held.name(one, "hub/model")), (want, want))
         write(f"{revisions}/v2/README.md", "another text")
         os.mkdir(f"{revisions}/v3")
         write(f"{revisions}/v3/config.json", "{}")  # no weights: it was never loaded
-        self.assertEqual(weights.identity_unsaid("hub/model"), want)
+        self.assertEqual(weights.identity_by_name("hub/model"), want)
         write(f"{revisions}/v2/config.json", "{}")
         with self.assertRaisesRegex(ValueError, "hub/model: .* 2 revisions .* setting `model`"):
-            weights.identity_unsaid("hub/model")
+            weights.identity_by_name("hub/model")
         with self.assertLogs("sluice.weights", "WARNING"):
             self.assertIsNone(held.name("v3", "hub/model"))
 

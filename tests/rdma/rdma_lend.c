@@ -293,11 +293,11 @@ static unsigned char *part_at(const struct node *node, uint32_t pool, uint32_t p
     return node->memory + pools[pool].offset_bytes + part * pools[pool].part_bytes;
 }
 
-static void spots_make(struct sl_item_spot spots[PARTS], uint32_t pool)
+static void slots_make(struct sl_item_slot slots[PARTS], uint32_t pool)
 {
     for (uint32_t i = 0; i < PARTS; i++) {
-        spots[i] =
-            (struct sl_item_spot){.engine_id = ENGINE, .pool = pool, .device_block = i, .item = i};
+        slots[i] =
+            (struct sl_item_slot){.engine_id = ENGINE, .pool = pool, .device_block = i, .item = i};
     }
 }
 
@@ -316,18 +316,18 @@ static bool landed(struct sl_msg *msg)
 /* Returns the request's number. */
 static uint64_t bring(uint32_t pool)
 {
-    struct sl_item_spot spots[PARTS];
+    struct sl_item_slot slots[PARTS];
     struct sl_msg open, msg = {.type = SL_MSG_BRING, .op_id = 5, .budget_ns = 2 * BUDGET_NS};
     const struct sl_ticket_fields fields = {.node = "d", .number = ++handover, .secret = {9}};
     ticket_bytes = sl_ticket_write(&fields, ticket);
-    spots_make(spots, pool);
+    slots_make(slots, pool);
     for (uint32_t i = 0; i < PARTS; i++) {
         memset(part_at(&decode, pool, i), 0, pools[pool].part_bytes);
     }
     msg.body.bring.ticket = (struct sl_bytes){.at = ticket, .length = ticket_bytes};
     msg.body.bring.from = sl_text_of("p");
-    msg.body.bring.spots.at = spots;
-    msg.body.bring.spots.count = PARTS;
+    msg.body.bring.slots.at = slots;
+    msg.body.bring.slots.count = PARTS;
     fake_give(&decode.fake, "coordinator", &msg);
     TURN_UNTIL(node_turn(&decode), landed(&open));
     landed_take(&open);
@@ -338,10 +338,10 @@ static uint64_t bring(uint32_t pool)
 static uint64_t lend(uint32_t pool)
 {
     struct sl_item_arrived pieces[PARTS];
-    struct sl_item_spot spots[PARTS];
+    struct sl_item_slot slots[PARTS];
     struct sl_msg msg = {.type = SL_MSG_LEND, .op_id = 6, .budget_ns = BUDGET_NS};
     uint64_t part_bytes = pools[pool].part_bytes;
-    spots_make(spots, pool);
+    slots_make(slots, pool);
     for (uint32_t i = 0; i < PARTS; i++) {
         unsigned char *bytes = part_at(&prefill, pool, i);
         for (uint64_t k = 0; k < part_bytes; k++) {
@@ -357,8 +357,8 @@ static uint64_t lend(uint32_t pool)
         .ticket = {.at = ticket, .length = ticket_bytes}, .number = 1, .last = true};
     msg.body.lend.pieces.at = pieces;
     msg.body.lend.pieces.count = PARTS;
-    msg.body.lend.spots.at = spots;
-    msg.body.lend.spots.count = PARTS;
+    msg.body.lend.slots.at = slots;
+    msg.body.lend.slots.count = PARTS;
     fake_give(&prefill.fake, "coordinator", &msg);
     return msg.seq;
 }

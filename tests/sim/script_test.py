@@ -28,8 +28,8 @@ MUTANTS = [  # the defect, the script's text and its replacement; each text must
     ("the node waits for its metrics", 'is_helper "$name" || node_state_set', "node_state_set"),
     ("metrics are not tried again", 'for name in "${actors[@]}" "${helpers[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]',
      'for name in "${actors[@]}"; do\n        if [ "${pid_of[$name]:-0}" -eq 0 ] && [ "${start_at_ms[$name]:-0}" -le "$now" ]'),
-    ("a state of before a start counts", '[ "$pid" != "$watch_commands" ] || heard_state', "heard_state"),
-    ("a watcher that hangs is not replaced", '$((now - heard_ms)) -gt "$WATCH_MS"', "$((now - heard_ms)) -gt 99999999"),
+    ("a state of before a start counts", '[ "$pid" != "$watch_commands" ] || state_reported', "state_reported"),
+    ("a watcher that hangs is not replaced", '$((now - report_ms)) -gt "$WATCH_MS"', "$((now - report_ms)) -gt 99999999"),
 ]
 
 
@@ -56,7 +56,7 @@ class Functions(unittest.TestCase):
             kill $!; wait $!; ! is_running keyer || echo lives"""), "end\n")
 
     def test_a_lock_that_cannot_be_made_again_stays_with_its_holder(self):
-        self.assertEqual(self.said("""lock_take; mv supervisor.lock lock; mkdir supervisor.lock; lock_again; lock_again
+        self.assertEqual(self.said("""lock_take; mv supervisor.lock lock; mkdir supervisor.lock; lock_restore; lock_restore
             ! flock -n lock true || echo lost"""), "end\n")
 
     def test_a_state_of_another_release_is_understood(self):

@@ -81,7 +81,7 @@ world() {
             ;;
         stop)
             stop_at=$T stop_requested=1
-            watch_say nudge
+            watch_send nudge
             ;;
         whole) whole_check ;;
         tick)
@@ -141,7 +141,7 @@ bounded() { :; }
 
 watch_start() {
     now_set
-    watch_started_ms=$now heard_ms=$now heard_part="" watch_commands=0 watch_read=0 watch_hangs=0
+    watch_started_ms=$now report_ms=$now report_part="" watch_commands=0 watch_read=0 watch_hangs=0
     below 8
     if [ "$chance" -eq 0 ] && [ "$T" -lt "$trouble_until" ]; then # as the script does, when it cannot
         watch_at_ms=$((now + BACKOFF_MS_MAX))
@@ -160,7 +160,7 @@ watch_end() {
     watch_pid=0
     watch_life=$((watch_life + 1))
 }
-watch_say() {
+watch_send() {
     local words
     [ "$watch_pid" -ne 0 ] || return 0
     builtin read -r -a words <<<"$1"

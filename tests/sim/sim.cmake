@@ -37,7 +37,7 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
         endif()
     endfunction()
     sl_sim(sim_node_test SOURCES sim_contest sim_objects sim_node_mutants sim_node_test SEEDS 150)
-    foreach(symbol reg_claim_quarantine reg_remove_wait reg_remove_done reg_forget_key reg_object_replace reg_copy_required
+    foreach(symbol reg_claim_quarantine reg_remove_wait reg_remove_done reg_tombstone_add reg_object_replace reg_copy_required
             sl_pins_view_scan sl_settled_open sl_settled_commit sl_settled_committed sl_settled_removed mem_disk_names_sync sup_hang_look)
         target_link_options(sim_node_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
@@ -46,12 +46,12 @@ if(TARGET sluice_registrar AND TARGET sluice_keyer AND TARGET sluice_swapper AND
     sl_patient(sim/sim_heal_test)
     sl_sim(sim_cluster_test SOURCES sim_far sim_handover sim_mutants sim_cluster_test SEEDS 40)
     # Calls between the files of an actor that a mutant replaces (sim_mutants.c).
-    foreach(symbol tr_pull tr_pulls_fence tr_handover_fence tr_lend tr_straight_piece tr_pools_over sl_fabric_post co_fence_start
+    foreach(symbol tr_pull tr_pulls_fence tr_handover_fence tr_lend tr_pull_piece tr_pools_over sl_fabric_post co_fence_start
             co_direct_call)
         target_link_options(sim_cluster_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     sl_sim(sim_directory_test SOURCES sim_far sim_directory_mutants sim_directory_test SEEDS 20)
-    foreach(symbol sl_directory_hold sl_directory_feed_again sl_directory_tell sl_directory_lookup)
+    foreach(symbol sl_directory_hold sl_directory_feed_republish sl_directory_publish sl_directory_lookup)
         target_link_options(sim_directory_test PRIVATE -Wl,--wrap=${symbol})
     endforeach()
     if(NOT SL_SANITIZE)

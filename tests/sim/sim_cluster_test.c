@@ -109,14 +109,14 @@ static const struct scenario scenarios[] = {
      SL_NS_PER_MS, 400},
 };
 
-#define SETTINGS_COMMON                                                                          \
-    "ranks", "2", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max", \
-        "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB",  \
-        "peers", "a@sim:1,b@sim:1,c@sim:1", "cluster_listen", "sim:1", "fabric", "tcp",          \
-        "fabric_address", "127.0.0.1", "fabric_lanes", "2", "fabric_depth", "4", "fabric_unit",  \
-        "16KiB", "fabric_stall", "500ms", "peer_heartbeat", "200ms", "peer_timeout", "300ms",    \
-        "peer_backoff", "100ms", "peer_missing_ttl", "200ms", "remote_pin_ttl", "250ms",         \
-        "fetch_trips_max", "4", "handover_hold", "2s", "handover_partial_ttl", "1s"
+#define SETTINGS_COMMON                                                                           \
+    "ranks", "2", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max",  \
+        "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB",   \
+        "peers", "a@sim:1,b@sim:1,c@sim:1", "cluster_listen", "sim:1", "fabric", "tcp",           \
+        "fabric_address", "127.0.0.1", "fabric_lanes", "2", "fabric_depth", "4", "fabric_unit",   \
+        "16KiB", "fabric_progress_timeout", "500ms", "peer_heartbeat", "200ms", "peer_timeout",   \
+        "300ms", "peer_backoff", "100ms", "peer_missing_ttl", "200ms", "remote_pin_ttl", "250ms", \
+        "fetch_batches_max", "4", "handover_hold", "2s", "handover_partial_ttl", "1s"
 #define SETTINGS_MAX 80
 #define MEMORY_AMPLE "8MiB"
 #define MEMORY_TINY  "1MiB"
@@ -317,7 +317,7 @@ static void host_settings(struct run *run, uint32_t number)
         *at++ = "1MiB";
     }
     if (has(run, STRAIGHT)) {
-        *at++ = "load_keeps";
+        *at++ = "cache_remote_loads";
         *at++ = "false";
     }
     if (run->scenario->hosts == 2) {

@@ -190,20 +190,19 @@ static void do_put(struct contestant *self)
 
 static void do_replace(struct contestant *self)
 {
-    const struct sl_terms terms = {.replace = true};
+    const struct sl_put_options terms = {.replace = true};
     struct call call = {0};
-    struct sl_piece pieces[CONTEST_BATCH];
-    struct sl_pieces items[CONTEST_BATCH];
+    struct sl_iov pieces[CONTEST_BATCH];
+    struct sl_iov_list items[CONTEST_BATCH];
     sl_err codes[CONTEST_BATCH];
     call_choose(self, &call, 2);
     call_begin(self, &call, LINEAR_REPLACE);
     for (uint32_t i = 0; i < call.count; i++) {
         uint64_t bytes = value_bytes(self->all->ops[call.ops[i]].value);
-        pieces[i] = (struct sl_piece){.at = self->memory[i], .length_bytes = bytes};
-        items[i] = (struct sl_pieces){.key = call.names[i], .at = &pieces[i], .count = 1};
+        pieces[i] = (struct sl_iov){.at = self->memory[i], .length_bytes = bytes};
+        items[i] = (struct sl_iov_list){.key = call.names[i], .at = &pieces[i], .count = 1};
     }
-    sl_err err =
-        sl_put_pieces(self->client, items, call.count, &terms, codes, call.timeout_ns, NULL);
+    sl_err err = sl_putv(self->client, items, call.count, &terms, codes, call.timeout_ns, NULL);
     call_ended(self, &call, "replace");
     for (uint32_t i = 0; i < call.count; i++) {
         write_ended(self, &call, i, err != SL_OK ? err : codes[i]);

@@ -34,20 +34,20 @@ void __wrap_sl_directory_hold(struct sl_directory *directory, bool held)
     REAL(sl_directory_hold)(directory, held && mutant != RECORD_FIRST);
 }
 
-void REAL(sl_directory_feed_again)(struct sl_directory_feed *feed);
-void __wrap_sl_directory_feed_again(struct sl_directory_feed *feed);
-void __wrap_sl_directory_feed_again(struct sl_directory_feed *feed)
+void REAL(sl_directory_feed_republish)(struct sl_directory_feed *feed);
+void __wrap_sl_directory_feed_republish(struct sl_directory_feed *feed);
+void __wrap_sl_directory_feed_republish(struct sl_directory_feed *feed)
 {
     if (mutant != TOLD_ONCE) {
-        REAL(sl_directory_feed_again)(feed);
+        REAL(sl_directory_feed_republish)(feed);
     }
 }
 
-bool REAL(sl_directory_tell)(struct sl_directory *directory, uint64_t id, bool there);
-bool __wrap_sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there);
-bool __wrap_sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there)
+bool REAL(sl_directory_publish)(struct sl_directory *directory, uint64_t id, bool there);
+bool __wrap_sl_directory_publish(struct sl_directory *directory, uint64_t id, bool there);
+bool __wrap_sl_directory_publish(struct sl_directory *directory, uint64_t id, bool there)
 {
-    return (mutant == REMOVED_UNTOLD && !there) || REAL(sl_directory_tell)(directory, id, there);
+    return (mutant == REMOVED_UNTOLD && !there) || REAL(sl_directory_publish)(directory, id, there);
 }
 
 sl_err REAL(sl_directory_lookup)(struct sl_directory *directory,

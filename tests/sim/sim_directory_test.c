@@ -67,15 +67,16 @@ static const struct scenario scenarios[] = {
 #define CALM  ((uint32_t)SERVER_EMPTY)
 #define STALE ((uint32_t)(~(uint32_t)SERVER_EMPTY)) /* may leave hints of removed keys */
 
-#define SETTINGS_COMMON                                                                           \
-    "ranks", "1", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max",  \
-        "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB",   \
-        "memory", "8MiB", "memory_chunk", "8MiB", "cluster_plaintext", "true", "cluster_listen",  \
-        "10.0.0.1:7400", "fabric", "tcp", "fabric_address", "127.0.0.1", "fabric_lanes", "2",     \
-        "fabric_depth", "4", "fabric_unit", "16KiB", "fabric_stall", "500ms", "peer_heartbeat",   \
-        "200ms", "peer_timeout", "300ms", "peer_backoff", "100ms", "peer_missing_ttl", "200ms",   \
-        "remote_pin_ttl", "250ms", "fetch_trips_max", "4", "directory", "redis", "directory_url", \
-        SIM_REDIS_URL, "directory_node_ttl", "2s", "directory_walk", "50ms"
+#define SETTINGS_COMMON                                                                          \
+    "ranks", "1", "index_memory", "2MiB", "index_keys", "4096", "io_grace", "1s", "clients_max", \
+        "64", "reservations_max", "1024", "populate_threads", "1", "message_bytes_max", "1MiB",  \
+        "memory", "8MiB", "memory_chunk", "8MiB", "cluster_plaintext", "true", "cluster_listen", \
+        "10.0.0.1:7400", "fabric", "tcp", "fabric_address", "127.0.0.1", "fabric_lanes", "2",    \
+        "fabric_depth", "4", "fabric_unit", "16KiB", "fabric_progress_timeout", "500ms",         \
+        "peer_heartbeat", "200ms", "peer_timeout", "300ms", "peer_backoff", "100ms",             \
+        "peer_missing_ttl", "200ms", "remote_pin_ttl", "250ms", "fetch_batches_max", "4",        \
+        "directory", "redis", "directory_url", SIM_REDIS_URL, "directory_node_ttl", "2s",        \
+        "directory_walk", "50ms"
 #define SETTINGS_MAX 80
 
 struct host {

@@ -116,7 +116,7 @@ static sl_err sim_peer_start(struct fabric_peer *peer, struct sl_error *why)
     struct sl_wire_address own = {.port = PORT, .ip = {(uint8_t)sim_host_number(self->node)}};
     memcpy(own.psk, self->secret, sizeof(self->secret));
     sl_wire_address_write(&own, blob);
-    fabric_address_tell(peer, blob, sizeof(blob));
+    fabric_address_report(peer, blob, sizeof(blob));
     return link_begin(peer, why);
 }
 

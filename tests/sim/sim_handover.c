@@ -276,7 +276,7 @@ static void op_again(struct engine *self)
 {
     uint64_t past_ns = self->env->now_ns - self->started_ns;
     if (past_ns < BUDGET_NS) {
-        sl_calls_forget(self->calls, self->op_seq);
+        sl_calls_drop(self->calls, self->op_seq);
         op_ask(self, BUDGET_NS - past_ns);
     }
 }
@@ -306,7 +306,7 @@ static void layer_wait(struct engine *self)
 
 static void layers_forget(struct engine *self)
 {
-    sl_calls_forget(self->calls, self->layers_seq);
+    sl_calls_drop(self->calls, self->layers_seq);
     self->layers_seq = 0;
 }
 
@@ -538,7 +538,7 @@ static void end_begin(struct engine *self)
     if (self->phase != PHASE_OP) {
         return;
     }
-    sl_calls_forget(self->calls, self->op_seq);
+    sl_calls_drop(self->calls, self->op_seq);
     layers_forget(self);
     self->all->ended++;
     sim_say(self->sim, "%s: engine %llu ends in the middle of op %llx", self->env->name,

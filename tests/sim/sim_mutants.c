@@ -65,8 +65,8 @@ void __wrap_tr_pull(struct transporter *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
     if (mutant == PULL_AGAIN && self->straight != NULL) { /* forgets which requests have arrived */
-        tr_straight_fini(self);
-        (void)tr_straight_init(self, &why);
+        tr_pulls_fini(self);
+        (void)tr_pulls_init(self, &why);
     }
     REAL(tr_pull)(self, msg);
 }
@@ -95,14 +95,14 @@ void __wrap_tr_lend(struct transporter *self, const struct sl_msg *msg)
     }
 }
 
-sl_err REAL(tr_straight_piece)(struct transporter *self, struct tr_target *target, uint32_t *used,
-                               struct sl_fabric_piece *piece);
-sl_err __wrap_tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
-                                struct sl_fabric_piece *piece);
-sl_err __wrap_tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
-                                struct sl_fabric_piece *piece)
+sl_err REAL(tr_pull_piece)(struct transporter *self, struct tr_target *target, uint32_t *used,
+                           struct sl_fabric_piece *piece);
+sl_err __wrap_tr_pull_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                            struct sl_fabric_piece *piece);
+sl_err __wrap_tr_pull_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                            struct sl_fabric_piece *piece)
 {
-    sl_err err = REAL(tr_straight_piece)(self, target, used, piece);
+    sl_err err = REAL(tr_pull_piece)(self, target, used, piece);
     piece->digest = mutant == PULL_UNCHECKED ? NULL : piece->digest;
     return err;
 }
@@ -144,7 +144,7 @@ void __wrap_co_fence_start(struct coordinator *self, struct co_op *op, co_worker
     }
     workers &= ~co_worker_bit(CO_TRANSPORTER);
     if (share->call_seq != 0) {
-        sl_calls_forget(self->calls, share->call_seq);
+        sl_calls_drop(self->calls, share->call_seq);
         share->call_seq = 0;
     }
     op->unsettled &= ~co_worker_bit(CO_TRANSPORTER);
@@ -160,7 +160,8 @@ bool __wrap_co_direct_call(struct coordinator *self, struct co_op *op, struct sl
 bool __wrap_co_direct_call(struct coordinator *self, struct co_op *op, struct sl_msg *msg)
 {
     bool sent = REAL(co_direct_call)(self, op, msg);
-    op->direct.lent = op->direct.lent && (op->type->kind == CO_STORE || mutant != TAKE_UNFENCED);
+    op->direct.device_in_use =
+        op->direct.device_in_use && (op->type->kind == CO_STORE || mutant != TAKE_UNFENCED);
     return sent;
 }
 /* NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp) */

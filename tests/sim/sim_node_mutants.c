@@ -2,8 +2,8 @@
  * (--wrap); without a mutant they pass through unchanged. */
 #include "tests/sim/sim_node_mutants.h"
 
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/records/fences.h"
 #include "actors/registrar/records/units.h"
 #include "client/tools/supervise/hang.h"
@@ -96,15 +96,15 @@ void __wrap_reg_remove_done(struct registrar *self, uint64_t id, uint32_t index,
     }
 }
 
-void REAL(reg_forget_key)(struct registrar *self, struct sl_key key, uint64_t length_bytes,
-                          const struct sl_disk_place *place, const struct reg_drop *how);
-void __wrap_reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
-                           const struct sl_disk_place *place, const struct reg_drop *how);
-void __wrap_reg_forget_key(struct registrar *self, struct sl_key key, uint64_t length_bytes,
-                           const struct sl_disk_place *place, const struct reg_drop *how)
+void REAL(reg_tombstone_add)(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                             const struct sl_disk_place *place, const struct reg_drop *how);
+void __wrap_reg_tombstone_add(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                              const struct sl_disk_place *place, const struct reg_drop *how);
+void __wrap_reg_tombstone_add(struct registrar *self, struct sl_key key, uint64_t length_bytes,
+                              const struct sl_disk_place *place, const struct reg_drop *how)
 {
     if (mutant != TOMBSTONE_LOST) {
-        REAL(reg_forget_key)(self, key, length_bytes, place, how);
+        REAL(reg_tombstone_add)(self, key, length_bytes, place, how);
     }
 }
 

@@ -341,13 +341,13 @@ static void replace_settle(struct worker *self, const struct object *before, uin
 static void do_replace(struct worker *self)
 {
     struct objects *all = self->all;
-    const struct sl_terms terms = {.replace = true};
+    const struct sl_put_options terms = {.replace = true};
     uint32_t count = sim_random_below(all->sim, 3) == 0 ? 3 : 1;
     uint32_t first = (uint32_t)sim_random_below(all->sim, OBJECTS_OWN);
     uint32_t keys[3], versions[3];
     struct object before[3];
-    struct sl_piece pieces[3];
-    struct sl_pieces items[3];
+    struct sl_iov pieces[3];
+    struct sl_iov_list items[3];
     char texts[3][24];
     sl_err codes[3];
     for (uint32_t i = 0; i < count; i++) {
@@ -356,15 +356,15 @@ static void do_replace(struct worker *self)
         versions[i] = version_new(all, keys[i]);
         value_fill(self->values[i], keys[i], versions[i]);
         pieces[i] =
-            (struct sl_piece){.at = self->values[i], .length_bytes = value_bytes(versions[i])};
+            (struct sl_iov){.at = self->values[i], .length_bytes = value_bytes(versions[i])};
         items[i] =
-            (struct sl_pieces){.key = key_name(keys[i], texts[i]), .at = &pieces[i], .count = 1};
+            (struct sl_iov_list){.key = key_name(keys[i], texts[i]), .at = &pieces[i], .count = 1};
         /* in case this client is killed during the call */
         know(all, keys[i], before[i].state == OBJECT_PRESENT ? OBJECT_PRESENT : OBJECT_UNKNOWN, 0);
         all->keys[keys[i]].open = true;
     }
     call_begin(self);
-    sl_err err = sl_put_pieces(self->client, items, count, &terms, codes, self->timeout_ns, NULL);
+    sl_err err = sl_putv(self->client, items, count, &terms, codes, self->timeout_ns, NULL);
     call_ended(self, "replace");
     for (uint32_t i = 0; i < count; i++) {
         replace_settle(self, &before[i], keys[i], versions[i], err != SL_OK ? err : codes[i]);

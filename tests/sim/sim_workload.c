@@ -365,7 +365,7 @@ static void layers_begin(struct engine *self)
 static void layers_end(struct engine *self)
 {
     if (self->layer_seq != 0) {
-        sl_calls_forget(self->calls, self->layer_seq);
+        sl_calls_drop(self->calls, self->layer_seq);
         self->layer_seq = 0;
     }
 }
@@ -669,7 +669,7 @@ static void end_begin(struct engine *self)
         return;
     }
     layers_end(self);
-    sl_calls_forget(self->calls, self->op_seq);
+    sl_calls_drop(self->calls, self->op_seq);
     self->load = false;
     self->work->ended++;
     sim_say(sim_of(self->env), "%s: engine %llu ends in the middle of op %llx", self->env->name,

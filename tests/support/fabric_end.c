@@ -329,7 +329,7 @@ void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer)
     sl_err err = sl_handshake_step(handshake, "", 0, NULL);
     for (uint32_t said = 1; err == SL_ERR_BUSY || said > 0;) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
-        said = sl_handshake_say(handshake, bytes, sizeof(bytes));
+        said = sl_handshake_output(handshake, bytes, sizeof(bytes));
         ck_assert_int_eq(send(fd, bytes, said, 0), (ssize_t)said);
         end_step(end, 2);
         ssize_t more = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);

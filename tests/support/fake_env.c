@@ -370,10 +370,10 @@ static uint32_t frame_type(const struct sl_msg *msg)
 {
     bool ahead = (msg->type == SL_MSG_BRING && msg->body.bring.ahead) ||
                  (msg->type == SL_MSG_DISK_READ && msg->body.disk_read.ahead);
-    bool spots = msg->type == SL_MSG_BRING && msg->body.bring.spots.count > 0;
+    bool slots = msg->type == SL_MSG_BRING && msg->body.bring.slots.count > 0;
     bool raises = msg->type == SL_MSG_DISK_READ && msg->body.disk_read.raise != 0;
     bool gone = msg->type == SL_MSG_DISK_RECLAIM && msg->body.disk_reclaim.gone;
-    return msg->type | (ahead ? FAKE_AHEAD : 0) | (spots ? FAKE_SPOTS : 0) |
+    return msg->type | (ahead ? FAKE_AHEAD : 0) | (slots ? FAKE_SPOTS : 0) |
            (raises ? FAKE_RAISE : 0) | (gone ? FAKE_GONE : 0);
 }
 

@@ -1,36 +1,36 @@
 /* tests/unit/ahead_test.c - extents granted in advance: sizes that take turns keep their rows. */
-#include "ipc/msg/sl_ahead.h"
+#include "ipc/msg/sl_prealloc.h"
 #include "runtime/base/sl_clock.h"
 
 #include <check.h>
 #include <stdlib.h>
 
-static struct sl_ahead ahead; /* Check forks: each test has an empty one */
+static struct sl_prealloc ahead; /* Check forks: each test has an empty one */
 
 static uint32_t wish(uint32_t size, uint64_t at_ns)
 {
-    return sl_ahead_wish(&ahead, size * SL_KIB, 1, at_ns);
+    return sl_prealloc_request_count(&ahead, size * SL_KIB, 1, at_ns);
 }
 
 static void arrive(uint32_t size, uint32_t life)
 {
     const struct sl_item_grant grant = {.ref = size, .generation = size};
-    sl_ahead_arrived(&ahead, size * SL_KIB, &grant, 1, life, 1);
+    sl_prealloc_add(&ahead, size * SL_KIB, &grant, 1, life, 1);
 }
 
 static bool take(uint32_t size, uint32_t life)
 {
-    struct sl_ahead_extent extent;
-    return sl_ahead_take(&ahead, size * SL_KIB, life, &extent);
+    struct sl_prealloc_extent extent;
+    return sl_prealloc_take(&ahead, size * SL_KIB, life, &extent);
 }
 
 /* As many sizes as there are rows, all of which become empty in between. */
 START_TEST(sizes_that_take_turns_are_all_wanted_again)
     {
-        for (uint32_t size = 1; size <= SL_AHEAD_CLASSES; size++) {
+        for (uint32_t size = 1; size <= SL_PREALLOC_CLASSES; size++) {
             ck_assert_uint_eq(wish(size, size), 0); /* the first time says nothing */
         }
-        for (uint32_t size = 1; size <= SL_AHEAD_CLASSES; size++) {
+        for (uint32_t size = 1; size <= SL_PREALLOC_CLASSES; size++) {
             ck_assert_uint_gt(wish(size, 100 + size), 0);
         }
     }
@@ -38,15 +38,15 @@ END_TEST
 
 START_TEST(one_size_more_takes_the_row_that_was_not_wanted_for_longest)
     {
-        for (uint32_t size = 1; size <= SL_AHEAD_CLASSES; size++) {
+        for (uint32_t size = 1; size <= SL_PREALLOC_CLASSES; size++) {
             (void)wish(size, size);
         }
         arrive(1, 0); /* it has extents, so its row stays */
 
-        (void)wish(SL_AHEAD_CLASSES + 1, 50);
+        (void)wish(SL_PREALLOC_CLASSES + 1, 50);
 
         ck_assert(take(1, 0));
-        ck_assert_uint_gt(wish(SL_AHEAD_CLASSES + 1, 60), 0);
+        ck_assert_uint_gt(wish(SL_PREALLOC_CLASSES + 1, 60), 0);
         ck_assert_uint_gt(wish(3, 70), 0);
         ck_assert_uint_eq(wish(2, 80), 0);
     }

@@ -58,7 +58,7 @@ START_TEST(space_comes_from_the_populated_prefix_only)
         ck_assert_int_eq(sl_alloc_take(alloc, 8 * PAGE, &offset), SL_OK);
         ck_assert_uint_eq(offset, 0);
         sl_alloc_grow(alloc, 16 * PAGE);
-        sl_alloc_give(alloc, 0, 8 * PAGE);
+        sl_alloc_free(alloc, 0, 8 * PAGE);
         ck_assert_int_eq(sl_alloc_take(alloc, 16 * PAGE, &offset),
                          SL_OK); /* the new space joins the old */
         sl_alloc_destroy(&alloc);
@@ -115,12 +115,12 @@ START_TEST(what_is_in_use_behind_a_shrunk_end_is_not_taken_again)
         ck_assert_uint_eq(stats.free_bytes, 0);
         ck_assert_uint_eq(stats.used_bytes, 20 * PAGE + 128);
         ck_assert_uint_eq(sl_alloc_end_bytes(alloc), 21 * PAGE);
-        sl_alloc_give(alloc, behind, 10 * PAGE);
+        sl_alloc_free(alloc, behind, 10 * PAGE);
         ck_assert_int_eq(sl_alloc_take(alloc, PAGE, &offset), SL_ERR_NO_SPACE);
         ck_assert_int_eq(sl_alloc_take(alloc, 100, &offset), SL_ERR_NO_SPACE);
-        sl_alloc_give(alloc, small, 100);
+        sl_alloc_free(alloc, small, 100);
         ck_assert_uint_eq(sl_alloc_end_bytes(alloc), 10 * PAGE);
-        sl_alloc_give(alloc, across, 10 * PAGE);
+        sl_alloc_free(alloc, across, 10 * PAGE);
         sl_alloc_shrink(alloc, 4 * PAGE);
         ck_assert_uint_eq(sl_alloc_end_bytes(alloc), 4 * PAGE);
         sl_alloc_grow(alloc, SL_MIB); /* and all of it is whole again */
@@ -169,8 +169,8 @@ START_TEST(giving_twice_is_caught)
         struct sl_alloc *alloc = alloc_of(SL_MIB, SL_MIB, SL_MIB);
         uint64_t offset = 0;
         ck_assert_int_eq(sl_alloc_take(alloc, 3 * PAGE, &offset), SL_OK);
-        sl_alloc_give(alloc, offset, 3 * PAGE);
-        sl_alloc_give(alloc, offset, 3 * PAGE);
+        sl_alloc_free(alloc, offset, 3 * PAGE);
+        sl_alloc_free(alloc, offset, 3 * PAGE);
     }
 END_TEST
 
@@ -206,7 +206,7 @@ static void model_give(struct model *model, struct sl_alloc *alloc, uint32_t whi
 {
     uint64_t offset = model->live[which].offset;
     uint64_t space = sl_extent_space(model->live[which].length);
-    sl_alloc_give(alloc, offset, model->live[which].length);
+    sl_alloc_free(alloc, offset, model->live[which].length);
     memset(&model->taken[offset / 64], 0, space / 64);
     model->live[which] = model->live[--model->live_count];
     model->used_bytes -= space;
@@ -376,7 +376,7 @@ static bool churn_add(struct churn *churn, uint64_t length)
 
 static void churn_remove(struct churn *churn, uint64_t which)
 {
-    sl_alloc_give(churn->alloc, churn->offsets[which], churn->lengths[which]);
+    sl_alloc_free(churn->alloc, churn->offsets[which], churn->lengths[which]);
     churn->count--;
     churn->offsets[which] = churn->offsets[churn->count];
     churn->lengths[which] = churn->lengths[churn->count];

@@ -227,21 +227,21 @@ START_TEST(full_system_leaves_the_arena_at_its_prefix)
         ck_assert_int_eq(sl_arena_populate_below(arena, UINT64_MAX, &why), SL_ERR_NO_SPACE);
         ck_assert_ptr_nonnull(strstr(why.text, "df -h /dev/shm"));
         ck_assert_int_eq(sl_arena_populate_below(arena, UINT64_MAX, NULL), SL_ERR_NO_SPACE);
-        ck_assert_int_eq(sl_arena_hurry(arena, 34 * SL_MIB, _i == 0, &why), SL_ERR_NO_SPACE);
+        ck_assert_int_eq(sl_arena_populate_now(arena, 34 * SL_MIB, _i == 0, &why), SL_ERR_NO_SPACE);
         ck_assert_uint_eq(sl_arena_reachable_bytes(arena), 32 * SL_MIB);
 
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
         memset(sl_arena_at(arena, 16 * SL_MIB, CHUNK_BYTES), 1, CHUNK_BYTES); /* no signal */
         /* what the failed steps took is free for others */
-        struct sl_segment_want want = {.directory = dir,
-                                       .name = "s",
-                                       .kind = SL_SEGMENT_PINS,
-                                       .data_bytes = 16 * SL_MIB,
-                                       .data_align_bytes = 4096};
-        struct sl_segment segment;
-        ck_assert_int_eq(sl_segment_create(&want, &segment, NULL), SL_OK);
-        ck_assert_int_eq(sl_segment_populate(&segment, 0, 16 * SL_MIB, NULL), SL_OK);
-        sl_segment_close(&segment);
+        struct sl_shm_file_want want = {.directory = dir,
+                                        .name = "s",
+                                        .kind = SL_SHM_FILE_PINS,
+                                        .data_bytes = 16 * SL_MIB,
+                                        .data_align_bytes = 4096};
+        struct sl_shm_file segment;
+        ck_assert_int_eq(sl_shm_file_create(&want, &segment, NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_populate(&segment, 0, 16 * SL_MIB, NULL), SL_OK);
+        sl_shm_file_close(&segment);
         sl_arena_close(&arena);
         umount(dir);
         shm_dir_remove(dir);
@@ -264,7 +264,8 @@ START_TEST(hurry_reaches_what_is_wanted_at_once)
         struct sl_error why = {0};
         ck_assert_sl_ok(sl_arena_populate_below(arena, UINT64_MAX, &why), why);
 
-        ck_assert_sl_ok(sl_arena_hurry(arena, hurries[_i / 2].below, _i % 2 == 0, &why), why);
+        ck_assert_sl_ok(sl_arena_populate_now(arena, hurries[_i / 2].below, _i % 2 == 0, &why),
+                        why);
 
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), hurries[_i / 2].populated);
         uint64_t bytes = SLICE_BYTES;
@@ -272,7 +273,7 @@ START_TEST(hurry_reaches_what_is_wanted_at_once)
         ck_assert_ptr_nonnull(at);
         ck_assert_uint_eq(at[bytes - 1], 0);
         memset(at, 1, bytes);
-        ck_assert_sl_ok(sl_arena_hurry(arena, 1, true, &why), why); /* nothing is undone */
+        ck_assert_sl_ok(sl_arena_populate_now(arena, 1, true, &why), why); /* nothing is undone */
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), hurries[_i / 2].populated);
         ck_assert_uint_eq(at[0], 1);
         sl_arena_close(&arena);
@@ -292,7 +293,7 @@ START_TEST(hurry_beside_threads_waits_for_none_of_them)
         }
 
         for (uint64_t at = 0; at < ARENA_BYTES; at += SL_MIB) {
-            ck_assert_sl_ok(sl_arena_hurry(arena, at + SL_MIB, false, &why), why);
+            ck_assert_sl_ok(sl_arena_populate_now(arena, at + SL_MIB, false, &why), why);
             ck_assert_uint_ge(sl_arena_populated_bytes(arena), at + SL_MIB);
             memset(sl_arena_at(arena, at, SL_MIB), (int)(at / SL_MIB), SL_MIB);
         }
@@ -327,7 +328,7 @@ START_TEST(full_system_takes_nothing_back_from_beside_a_hurry)
         sl_err err = SL_OK;
         uint64_t at = 0;
         while (err == SL_OK) {
-            err = sl_arena_hurry(arena, at + SL_MIB, _i == 0, NULL);
+            err = sl_arena_populate_now(arena, at + SL_MIB, _i == 0, NULL);
             if (err == SL_OK) {
                 memset(sl_arena_at(arena, at, SL_MIB), 1, SL_MIB); /* no signal */
                 at += SL_MIB;
@@ -439,14 +440,14 @@ START_TEST(memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros)
         unsigned char *at = sl_arena_map(client, 0, 8 * SLICE_BYTES);
         memset(at, 7, 8 * SLICE_BYTES);
 
-        ck_assert_int_eq(sl_arena_give_back(arena, 3 * SLICE_BYTES, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_free_after(arena, 3 * SLICE_BYTES, NULL), SL_OK);
 
         ck_assert_uint_eq(sl_arena_populated_bytes(client), 3 * SLICE_BYTES);
         ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
         ck_assert_uint_eq(at[3 * SLICE_BYTES - 1], 7);
         ck_assert_uint_eq(at[3 * SLICE_BYTES], 0); /* by a late reader */
         ck_assert_uint_gt(blocks_bytes(dir), before + 3 * SLICE_BYTES);
-        ck_assert_int_eq(sl_arena_give_back(arena, 3 * SLICE_BYTES, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_free_after(arena, 3 * SLICE_BYTES, NULL), SL_OK);
         ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
         populate_to(arena, 8 * SLICE_BYTES);
         ck_assert_ptr_eq(sl_arena_map(client, 3 * SLICE_BYTES, 5 * SLICE_BYTES),
@@ -455,7 +456,7 @@ START_TEST(memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros)
             ck_assert_int_lt(faults_of_writing(at + 3 * SLICE_BYTES, 5 * SLICE_BYTES),
                              (long)(5 * SLICE_BYTES / SL_PAGE_BYTES / 4));
         }
-        ck_assert_int_eq(sl_arena_give_back(arena, 0, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_free_after(arena, 0, NULL), SL_OK);
         ck_assert_uint_eq(blocks_bytes(dir), before);
         sl_arena_close(&client);
         sl_arena_close(&arena);
@@ -472,17 +473,18 @@ START_TEST(memory_that_somebody_keeps_is_not_given_back)
         populate_to(arena, 2 * SLICE_BYTES);
         ck_assert_int_eq(sl_arena_attach(dir, 0, false, &reader, NULL), SL_OK);
         ck_assert_int_eq(sl_arena_attach(dir, 0, true, &keeper, NULL), SL_OK);
-        ck_assert(!sl_arena_keep(reader)); /* read-only: it cannot, and must not register */
-        ck_assert(!sl_arena_is_kept(arena));
+        ck_assert(
+            !sl_arena_forbid_freeing(reader)); /* read-only: it cannot, and must not register */
+        ck_assert(!sl_arena_freeing_forbidden(arena));
 
-        ck_assert(sl_arena_keep(keeper));
+        ck_assert(sl_arena_forbid_freeing(keeper));
 
-        ck_assert(sl_arena_is_kept(arena));
-        ck_assert_int_eq(sl_arena_give_back(arena, 0, &why), SL_ERR_PERMISSION);
+        ck_assert(sl_arena_freeing_forbidden(arena));
+        ck_assert_int_eq(sl_arena_free_after(arena, 0, &why), SL_ERR_PERMISSION);
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), 2 * SLICE_BYTES);
         sl_arena_close(&arena);
         arena = arena_in(dir, false); /* also by the next owner */
-        ck_assert_int_eq(sl_arena_give_back(arena, 0, &why), SL_ERR_PERMISSION);
+        ck_assert_int_eq(sl_arena_free_after(arena, 0, &why), SL_ERR_PERMISSION);
         sl_arena_close(&keeper);
         sl_arena_close(&reader);
         sl_arena_close(&arena);
@@ -498,24 +500,24 @@ START_TEST(what_was_given_back_and_is_gone_is_refused_without_a_signal)
             return;
         }
         populate_to(arena, 32 * SL_MIB);
-        ck_assert_int_eq(sl_arena_give_back(arena, 16 * SL_MIB, NULL), SL_OK);
-        struct sl_segment_want want = {.directory = dir,
-                                       .name = "s",
-                                       .kind = SL_SEGMENT_PINS,
-                                       .data_bytes = 32 * SL_MIB,
-                                       .data_align_bytes = 4096};
-        struct sl_segment segment;
-        ck_assert_int_eq(sl_segment_create(&want, &segment, NULL), SL_OK);
-        ck_assert_int_eq(sl_segment_populate(&segment, 0, 32 * SL_MIB, NULL), SL_OK);
+        ck_assert_int_eq(sl_arena_free_after(arena, 16 * SL_MIB, NULL), SL_OK);
+        struct sl_shm_file_want want = {.directory = dir,
+                                        .name = "s",
+                                        .kind = SL_SHM_FILE_PINS,
+                                        .data_bytes = 32 * SL_MIB,
+                                        .data_align_bytes = 4096};
+        struct sl_shm_file segment;
+        ck_assert_int_eq(sl_shm_file_create(&want, &segment, NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_populate(&segment, 0, 32 * SL_MIB, NULL), SL_OK);
 
         sl_err step = sl_arena_populate_below(arena, 32 * SL_MIB, NULL);
-        sl_err hurry = sl_arena_hurry(arena, 18 * SL_MIB, false, NULL);
+        sl_err hurry = sl_arena_populate_now(arena, 18 * SL_MIB, false, NULL);
 
         ck_assert_int_eq(step, SL_ERR_NO_SPACE);
         ck_assert_int_eq(hurry, SL_ERR_NO_SPACE);
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), 16 * SL_MIB);
-        sl_segment_close(&segment);
-        ck_assert_int_eq(sl_segment_remove(dir, "s", NULL), SL_OK);
+        sl_shm_file_close(&segment);
+        ck_assert_int_eq(sl_shm_file_remove(dir, "s", NULL), SL_OK);
         populate_to(arena, 32 * SL_MIB);
         sl_arena_close(&arena);
         umount(dir);
@@ -536,7 +538,7 @@ START_TEST(an_attached_arena_is_told_from_its_successor)
         ck_assert_int_eq(sl_arena_attach(dir, 0, true, &first, NULL), SL_OK);
         ck_assert_int_eq(sl_arena_current(first, dir), SL_OK);
 
-        ck_assert_int_eq(sl_segment_remove(dir, "arena.0", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(dir, "arena.0", NULL), SL_OK);
         ck_assert_int_eq(sl_arena_current(first, dir), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(sl_arena_open_owner(&options, &created, &next, NULL), SL_OK);
         ck_assert_int_eq(sl_arena_attach(dir, 0, true, &second, NULL), SL_OK);

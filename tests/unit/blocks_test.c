@@ -100,12 +100,12 @@ static sl_ref block_put(struct bed *bed, uint32_t number, uint32_t hash_bytes, b
 
 static unsigned char hashes[BLOCKS_MAX * 64];
 
-static struct sl_look look_of(uint32_t count, uint32_t hash_bytes)
+static struct sl_prefix_query look_of(uint32_t count, uint32_t hash_bytes)
 {
     for (uint32_t i = 0; i < count; i++) {
         hash_make(&hashes[(size_t)i * hash_bytes], hash_bytes, i);
     }
-    return (struct sl_look){.hashes = hashes, .hash_bytes = hash_bytes, .count = count};
+    return (struct sl_prefix_query){.hashes = hashes, .hash_bytes = hash_bytes, .count = count};
 }
 
 static bool bit_of(const unsigned char *bits, uint32_t at)
@@ -113,11 +113,12 @@ static bool bit_of(const unsigned char *bits, uint32_t at)
     return ((unsigned)bits[at / 8] >> at % 8 & 1u) != 0;
 }
 
-static struct sl_looked look_up(struct bed *bed, const struct sl_look *look, unsigned char *there)
+static struct sl_prefix_result look_up(struct bed *bed, const struct sl_prefix_query *look,
+                                       unsigned char *there)
 {
-    struct sl_looked out = {.prefix_count = UINT32_MAX, .held_until_ns = 77};
+    struct sl_prefix_result out = {.prefix_count = UINT32_MAX, .held_until_ns = 77};
     struct sl_error why = {0};
-    ck_assert_msg(sl_engine_look(&bed->engine, look, &out, there, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(sl_prefix_match(&bed->engine, look, &out, there, &why) == SL_OK, "%s", why.text);
     return out;
 }
 
@@ -143,11 +144,11 @@ START_TEST(a_prefix_ends_where_a_block_is_missing)
         unsigned char there[BLOCKS_MAX / 8 + 1];
         bed_open(&bed, 0);
         blocks_put(&bed, widths[_i], refs);
-        struct sl_look look = look_of(BLOCKS_MAX, widths[_i]);
+        struct sl_prefix_query look = look_of(BLOCKS_MAX, widths[_i]);
         memset(there, 0x5a, sizeof there);
 
-        struct sl_looked with = look_up(&bed, &look, there);
-        struct sl_looked without = look_up(&bed, &look, NULL);
+        struct sl_prefix_result with = look_up(&bed, &look, there);
+        struct sl_prefix_result without = look_up(&bed, &look, NULL);
 
         ck_assert_uint_eq(with.prefix_count, 130);
         ck_assert_uint_eq(without.prefix_count, 130);
@@ -175,10 +176,10 @@ START_TEST(a_window_wants_its_last_blocks_only)
         sl_ref refs[BLOCKS_MAX];
         bed_open(&bed, HOLD_NS);
         blocks_put(&bed, HASH_BYTES, refs);
-        struct sl_look look = look_of(windows[_i].count, HASH_BYTES);
+        struct sl_prefix_query look = look_of(windows[_i].count, HASH_BYTES);
         look.window = windows[_i].window;
 
-        struct sl_looked looked = look_up(&bed, &look, NULL);
+        struct sl_prefix_result looked = look_up(&bed, &look, NULL);
         ck_assert_uint_eq(looked.prefix_count, windows[_i].prefix);
         ck_assert_uint_eq(looked.held_until_ns, 0);
         look.hold_ns = HOLD_NS;
@@ -204,11 +205,11 @@ START_TEST(what_a_prefix_needs_is_held)
         unsigned char there[BLOCKS_MAX / 8 + 1];
         bed_open(&bed, HOLD_NS);
         blocks_put(&bed, HASH_BYTES, refs);
-        struct sl_look look = look_of(BLOCKS_MAX, HASH_BYTES);
+        struct sl_prefix_query look = look_of(BLOCKS_MAX, HASH_BYTES);
         look.hold_ns = UINT64_MAX; /* as long as the node allows */
         uint64_t now_ns = sl_clock_monotonic_ns();
 
-        struct sl_looked looked = look_up(&bed, &look, _i == 0 ? NULL : there);
+        struct sl_prefix_result looked = look_up(&bed, &look, _i == 0 ? NULL : there);
 
         ck_assert_uint_eq(looked.prefix_count, 130);
         ck_assert_uint_gt(looked.held_until_ns, now_ns + HOLD_NS / 2);
@@ -239,10 +240,10 @@ START_TEST(a_node_without_holds_holds_nothing)
         sl_ref refs[BLOCKS_MAX];
         bed_open(&bed, 0);
         blocks_put(&bed, HASH_BYTES, refs);
-        struct sl_look look = look_of(BLOCKS_MAX, HASH_BYTES);
+        struct sl_prefix_query look = look_of(BLOCKS_MAX, HASH_BYTES);
         look.hold_ns = HOLD_NS;
 
-        struct sl_looked looked = look_up(&bed, &look, NULL);
+        struct sl_prefix_result looked = look_up(&bed, &look, NULL);
 
         ck_assert_uint_eq(looked.prefix_count, 130);
         ck_assert_uint_eq(looked.held_until_ns, 0);
@@ -251,7 +252,7 @@ START_TEST(a_node_without_holds_holds_nothing)
 END_TEST
 
 static const struct {
-    struct sl_look look;
+    struct sl_prefix_query look;
     const char *said;
 } wrong[] = {
     {{.hashes = hashes, .hash_bytes = 0, .count = 1}, "hashes of 0 bytes"},
@@ -262,11 +263,11 @@ static const struct {
 START_TEST(a_look_up_that_is_wrong_is_named)
     {
         static struct bed bed;
-        struct sl_looked out = {.prefix_count = 5};
+        struct sl_prefix_result out = {.prefix_count = 5};
         struct sl_error why = {0};
         bed_open(&bed, 0);
 
-        sl_err err = sl_engine_look(&bed.engine, &wrong[_i].look, &out, NULL, &why);
+        sl_err err = sl_prefix_match(&bed.engine, &wrong[_i].look, &out, NULL, &why);
 
         ck_assert_int_eq(err, SL_ERR_INVALID);
         ck_assert_msg(strstr(why.text, wrong[_i].said) != NULL, "%s", why.text);
@@ -279,15 +280,15 @@ START_TEST(a_node_that_was_stopped_has_no_blocks)
     {
         static struct bed bed;
         sl_ref refs[BLOCKS_MAX];
-        struct sl_looked out = {.prefix_count = 5};
+        struct sl_prefix_result out = {.prefix_count = 5};
         bed_open(&bed, 0);
         blocks_put(&bed, HASH_BYTES, refs);
-        struct sl_look look = look_of(BLOCKS_MAX, HASH_BYTES);
+        struct sl_prefix_query look = look_of(BLOCKS_MAX, HASH_BYTES);
         ck_assert_uint_eq(look_up(&bed, &look, NULL).prefix_count, 130);
-        ck_assert_int_eq(sl_segment_remove(bed.dir.path, "index", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(bed.dir.path, "index", NULL), SL_OK);
 
         for (uint32_t i = 0; i < 2; i++) { /* at once, and every time */
-            ck_assert_int_eq(sl_engine_look(&bed.engine, &look, &out, NULL, NULL),
+            ck_assert_int_eq(sl_prefix_match(&bed.engine, &look, &out, NULL, NULL),
                              SL_ERR_UNREACHABLE);
         }
 
@@ -317,7 +318,7 @@ START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
         unsigned char there[CLASSES][BITS / 8];
         srand(4711);
         for (uint32_t round = 0; round < 20000; round++) {
-            struct sl_look_class classes[CLASSES];
+            struct sl_prefix_class classes[CLASSES];
             uint32_t class_count = (uint32_t)rand() % (CLASSES + 1);
             uint32_t count = (uint32_t)rand() % (round % 2 == 0 ? 65 : BITS + 1);
             uint32_t holes = (uint32_t)rand() % 8 + 1; /* one in `holes` bytes has gaps */
@@ -326,7 +327,7 @@ START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
                     there[i][k] = (unsigned char)(rand() | rand() | rand());
                     there[i][k] = (uint32_t)rand() % holes == 0 ? there[i][k] : 0xff;
                 }
-                classes[i] = (struct sl_look_class){
+                classes[i] = (struct sl_prefix_class){
                     .there = there[i], .window = sizes[(uint32_t)rand() % SL_COUNT(sizes)]};
             }
             uint32_t want = count;
@@ -337,7 +338,7 @@ START_TEST(a_prefix_of_classes_is_the_longest_that_suits_all)
                 }
             }
 
-            ck_assert_uint_eq(sl_look_prefix(classes, class_count, count), want);
+            ck_assert_uint_eq(sl_prefix_match_hybrid(classes, class_count, count), want);
         }
     }
 END_TEST
@@ -353,13 +354,13 @@ START_TEST(a_prefix_of_many_blocks_is_found_in_time)
         memset(even, 0x55, sizeof even);
         memset(odd, 0xaa, sizeof odd);
         even[1] = odd[1] = 0x30; /* blocks 12 and 13 are in both */
-        const struct sl_look_class patient = {.there = all, .window = patient_windows[_i]};
-        const struct sl_look_class evens = {.there = even, .window = 1};
-        const struct sl_look_class odds = {.there = odd, .window = 1};
-        const struct sl_look_class orders[][3] = {
+        const struct sl_prefix_class patient = {.there = all, .window = patient_windows[_i]};
+        const struct sl_prefix_class evens = {.there = even, .window = 1};
+        const struct sl_prefix_class odds = {.there = odd, .window = 1};
+        const struct sl_prefix_class orders[][3] = {
             {patient, evens, odds}, {evens, patient, odds}, {odds, evens, patient}};
         for (uint32_t i = 0; i < SL_COUNT(orders); i++) {
-            ck_assert_uint_eq(sl_look_prefix(orders[i], 3, COUNT), 14);
+            ck_assert_uint_eq(sl_prefix_match_hybrid(orders[i], 3, COUNT), 14);
         }
     }
 END_TEST
@@ -374,7 +375,7 @@ END_TEST
 struct reader {
     struct bed *bed;
     pthread_t thread;
-    const struct sl_look *look;
+    const struct sl_prefix_query *look;
     _Atomic bool *stop;
     uint32_t looks, missed;
 };
@@ -384,8 +385,8 @@ static void *reader_run(void *context)
     struct reader *self = context;
     while (!atomic_load(self->stop) || self->looks < 10) {
         unsigned char there[BLOCKS_MAX / 8 + 1];
-        struct sl_looked out;
-        sl_err err = sl_engine_look(&self->bed->engine, self->look, &out, there, NULL);
+        struct sl_prefix_result out;
+        sl_err err = sl_prefix_match(&self->bed->engine, self->look, &out, there, NULL);
         self->missed += err != SL_OK || out.prefix_count < STABLE;
         self->looks++;
     }
@@ -404,7 +405,7 @@ START_TEST(threads_miss_no_block_that_stays)
         for (uint32_t i = 0; i < STABLE; i++) {
             (void)block_put(&bed, i, HASH_BYTES, false);
         }
-        struct sl_look look = look_of(STABLE + SIDE_BY, HASH_BYTES);
+        struct sl_prefix_query look = look_of(STABLE + SIDE_BY, HASH_BYTES);
         look.hold_ns = _i % 2 == 0 ? 0 : SL_NS_PER_MS;
         for (uint32_t i = 0; i < crowds[_i / 2]; i++) {
             readers[i] = (struct reader){.bed = &bed, .look = &look, .stop = &stop};

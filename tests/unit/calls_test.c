@@ -281,7 +281,7 @@ START_TEST(full_table_refuses)
         ck_assert_int_eq(sl_calls_send(calls, "keyer", &flush, SL_NEVER_NS, 2, NULL), SL_OK);
 
         ck_assert_int_eq(sl_calls_send(calls, "keyer", &flush, SL_NEVER_NS, 3, NULL), SL_ERR_LIMIT);
-        sl_calls_forget(calls, seq);
+        sl_calls_drop(calls, seq);
         ck_assert_int_eq(sl_calls_send(calls, "keyer", &flush, SL_NEVER_NS, 3, NULL), SL_OK);
         sl_calls_destroy(&calls);
         paper_freed(paper);
@@ -449,12 +449,12 @@ END_TEST
 START_TEST(kept_return_answers_after_its_request_is_gone)
     {
         struct paper *paper = paper_made();
-        struct sl_return way;
+        struct sl_reply_route way;
         struct sl_msg asked = request();
-        sl_return_keep(&asked, &way);
+        sl_reply_route_keep(&asked, &way);
         memset(&asked, 0xa5, sizeof(asked));
 
-        sl_return_reply(&paper->env, &way, &(struct sl_msg){.code = SL_ERR_TIMEOUT});
+        sl_reply_route_send(&paper->env, &way, &(struct sl_msg){.code = SL_ERR_TIMEOUT});
 
         ck_assert_uint_eq(way.deadline_ns, 6 * SL_NS_PER_S);
         ck_assert_str_eq(paper->sent[0].to, "client.1.0");

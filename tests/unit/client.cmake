@@ -12,7 +12,7 @@ sl_test(pool_rules_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/pool_rules_
 sl_test(store_names_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_names_test.c LIBS sluice_store sluice_static)
 sl_test(store_ceiling_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_ceiling_test.c LIBS sluice_store sluice_static)
 target_link_options(store_ceiling_test PRIVATE
-    -Wl,--wrap=clock_gettime,--wrap=sl_get_pinned,--wrap=sl_get_pinned_batch,--wrap=sl_get_pieces)
+    -Wl,--wrap=clock_gettime,--wrap=sl_get_pinned,--wrap=sl_get_pinned_batch,--wrap=sl_getv)
 sl_test(unload_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/unload_test.c LIBS ${CMAKE_DL_LIBS})
 target_compile_definitions(unload_test PRIVATE LIBSLUICE="$<TARGET_FILE:sluice>")
 add_dependencies(unload_test sluice)

@@ -240,7 +240,7 @@ static void node_start(struct node *node)
     struct sl_arena_options arena = {
         .directory = node->dir.path, .data_bytes = 4 * SL_MIB, .chunk_bytes = 4 * SL_MIB};
     ck_assert_int_eq(sl_arena_open_owner(&arena, &created, &node->arena, NULL), SL_OK);
-    ck_assert_int_eq(sl_arena_hurry(node->arena, 4 * SL_MIB, true, NULL), SL_OK);
+    ck_assert_int_eq(sl_arena_populate_now(node->arena, 4 * SL_MIB, true, NULL), SL_OK);
     struct sl_index_options index = {
         .shm_dir = node->dir.path, .index_bytes_max = SL_MIB, .arena = node->arena};
     ck_assert_int_eq(sl_index_open(&index, &created, &node->index, NULL), SL_OK);

@@ -221,7 +221,7 @@ static sl_err look_until_done(struct sl_client *client)
 static sl_err tell(struct sl_client *client)
 {
     struct sl_msg msg = {.type = SL_MSG_PING};
-    (void)sl_client_tell(client, "registrar", &msg, SL_NS_PER_S);
+    (void)sl_client_send(client, "registrar", &msg, SL_NS_PER_S);
     pause_us(ANSWER_PAUSE_US);
     return SL_OK;
 }

@@ -1,8 +1,8 @@
 /* tests/unit/control_test.c - frames between nodes over real sockets of the loopback: which peers
  * are accepted, and how an accepted peer can affect others. */
 /* Includes the source, not the header: a test must know the routing id that ZeroMQ gave a peer. */
+#include "actors/transporter/control/connections.c"
 #include "actors/transporter/control/control.c"
-#include "actors/transporter/control/strangers.c"
 #include "tests/support/tmpdir.h"
 
 #include <arpa/inet.h>
@@ -345,7 +345,7 @@ END_TEST
 
 static uint32_t places_taken(void)
 {
-    const struct control_strangers *strangers = of(bed.listener)->strangers;
+    const struct control_connections *strangers = of(bed.listener)->strangers;
     uint32_t taken = 0;
     for (uint32_t i = 0; i < strangers->high; i++) {
         taken += strangers->places[i].fd >= 0 ? 1 : 0;

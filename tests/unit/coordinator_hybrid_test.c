@@ -199,16 +199,16 @@ START_TEST(all_pools_of_a_block_are_pulled_or_none_count)
         ck_assert_uint_eq(body->groups.count, BLOCKS);
         ck_assert_uint_eq(body->groups.at[0].part_count, RANKS * POOLS);
         ck_assert_uint_eq(body->keys.count, SL_COUNT(codes));
-        ck_assert_uint_eq(body->spots.count, SL_COUNT(codes));
+        ck_assert_uint_eq(body->slots.count, SL_COUNT(codes));
         for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
-            const struct sl_item_spot *spot = &body->spots.at[i];
+            const struct sl_item_slot *slot = &body->slots.at[i];
             char key[96];
             (void)snprintf(key, sizeof(key), MODEL "/%08x/%u/%s", i / (RANKS * POOLS),
-                           (uint32_t)spot->rank, shapes[spot->pool].name);
-            ck_assert_str_eq(body->keys.at[spot->item].at, key);
-            ck_assert_uint_eq(spot->item, i);
-            ck_assert_uint_eq(spot->device_block,
-                              table_block((uint32_t)spot->pool, i / (RANKS * POOLS)));
+                           (uint32_t)slot->rank, shapes[slot->pool].name);
+            ck_assert_str_eq(body->keys.at[slot->item].at, key);
+            ck_assert_uint_eq(slot->item, i);
+            ck_assert_uint_eq(slot->device_block,
+                              table_block((uint32_t)slot->pool, i / (RANKS * POOLS)));
             codes[i] = i / (RANKS * POOLS) == hole && i % (RANKS * POOLS) == part % (RANKS * POOLS)
                            ? SL_ERR_CORRUPT
                            : SL_OK;

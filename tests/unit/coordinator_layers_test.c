@@ -746,12 +746,12 @@ static struct sl_msg lent(struct bed *bed, uint64_t number, uint64_t first, uint
     ck_assert_uint_eq(body->number, number);
     ck_assert(body->last == (end == LAYERS));
     ck_assert_uint_eq(body->pieces.count, BLOCKS * RANKS);
-    ck_assert_uint_eq(body->spots.count, BLOCKS * RANKS);
+    ck_assert_uint_eq(body->slots.count, BLOCKS * RANKS);
     for (uint64_t i = 0; i < BLOCKS * RANKS; i++) {
         const struct sl_item_arrived *piece = &body->pieces.at[i];
         ck_assert_uint_eq(piece->part, i);
         ck_assert_uint_eq(piece->part_offset_bytes, first * PIECE);
-        ck_assert_uint_eq(body->spots.at[i].device_block, 10 + i / RANKS);
+        ck_assert_uint_eq(body->slots.at[i].device_block, 10 + i / RANKS);
         ck_assert_uint_eq(piece->length_bytes, (end - first) * PIECE);
         ck_assert_uint_eq(piece->digest_low, 100 * first + end); /* only of these layers */
     }

@@ -291,21 +291,21 @@ static void pull_is(const struct sl_msg *pull, uint64_t engine_id, uint32_t bloc
     uint64_t at = 0;
     ck_assert_uint_eq(body->groups.count, blocks);
     ck_assert_uint_eq(body->keys.count, blocks * CUTS);
-    ck_assert_uint_eq(body->spots.count, blocks * (SLICES + RANKS));
+    ck_assert_uint_eq(body->slots.count, blocks * (SLICES + RANKS));
     for (uint64_t i = 0; i < body->keys.count; i++) {
         bool same = strstr(body->keys.at[i].at, "/same") != NULL;
         uint32_t seen = 0; /* a bit a rank */
-        for (; at < body->spots.count && body->spots.at[at].item == i; at++) {
-            const struct sl_item_spot *spot = &body->spots.at[at];
-            ck_assert_uint_eq(spot->pool, same ? 1 : 0);
-            ck_assert_uint_eq(spot->device_block, (same ? 60 : 10) + i / CUTS);
-            ck_assert_uint_eq(spot->engine_id, engine_id == TEAM ? 500 + spot->rank : engine_id);
-            ck_assert(same || spot->part / 2 == spot->rank);
-            seen |= 1u << spot->rank;
+        for (; at < body->slots.count && body->slots.at[at].item == i; at++) {
+            const struct sl_item_slot *slot = &body->slots.at[at];
+            ck_assert_uint_eq(slot->pool, same ? 1 : 0);
+            ck_assert_uint_eq(slot->device_block, (same ? 60 : 10) + i / CUTS);
+            ck_assert_uint_eq(slot->engine_id, engine_id == TEAM ? 500 + slot->rank : engine_id);
+            ck_assert(same || slot->part / 2 == slot->rank);
+            seen |= 1u << slot->rank;
         }
         ck_assert(same ? seen == 3 : seen == 1 || seen == 2);
     }
-    ck_assert_uint_eq(at, body->spots.count);
+    ck_assert_uint_eq(at, body->slots.count);
 }
 
 /* Answers the pull: every item has arrived except those of the block of `bad`. */

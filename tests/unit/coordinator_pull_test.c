@@ -59,13 +59,13 @@ START_TEST(missing_blocks_are_pulled_for_every_rank)
         ck_assert(body->chain && !body->sure);
         ck_assert_uint_eq(body->keys.count, 2 * RANKS);
         ck_assert_uint_eq(body->groups.count, 2);
-        ck_assert_uint_eq(body->spots.count, 2 * RANKS);
-        for (uint64_t i = 0; i < body->spots.count; i++) {
-            const struct sl_item_spot *spot = &body->spots.at[i];
-            ck_assert_uint_eq(spot->engine_id, ENGINE_ID);
-            ck_assert_uint_eq(spot->item, i);
-            ck_assert_uint_eq(spot->rank, i % RANKS);
-            ck_assert_uint_eq(spot->device_block, 10 + i / RANKS);
+        ck_assert_uint_eq(body->slots.count, 2 * RANKS);
+        for (uint64_t i = 0; i < body->slots.count; i++) {
+            const struct sl_item_slot *slot = &body->slots.at[i];
+            ck_assert_uint_eq(slot->engine_id, ENGINE_ID);
+            ck_assert_uint_eq(slot->item, i);
+            ck_assert_uint_eq(slot->rank, i % RANKS);
+            ck_assert_uint_eq(slot->device_block, 10 + i / RANKS);
         }
         ck_assert_str_eq(body->keys.at[3].at, MODEL "/b1/1/attn");
 
@@ -91,7 +91,7 @@ START_TEST(what_is_here_is_copied_and_the_rest_is_pulled)
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         ck_assert_uint_eq(pull.body.bring.groups.count, 2);
-        ck_assert_uint_eq(pull.body.bring.spots.at[0].device_block, 11);
+        ck_assert_uint_eq(pull.body.bring.slots.at[0].device_block, 11);
 
         pulled(bed, &pull, UINT32_MAX, SL_OK);
 
@@ -192,7 +192,7 @@ START_TEST(what_is_pulled_again_counts_again)
         ck_assert(!answered(bed, seq, &reply));
         struct sl_msg third = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
         ck_assert_uint_eq(third.body.bring.groups.count, 1);
-        ck_assert_uint_eq(third.body.bring.spots.at[0].device_block, 11);
+        ck_assert_uint_eq(third.body.bring.slots.at[0].device_block, 11);
         pulled(bed, &third, UINT32_MAX, SL_OK);
         reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -203,8 +203,8 @@ END_TEST
 
 static const char *const ways[][8] = {
     {"fabric", "tcp", "fabric_pools", "true", NULL},
-    {"fabric", "tcp", "fabric_pools", "false", "load_keeps", "false", NULL},
-    {"fabric_pools", "true", "load_keeps", "false", NULL},
+    {"fabric", "tcp", "fabric_pools", "false", "cache_remote_loads", "false", NULL},
+    {"fabric_pools", "true", "cache_remote_loads", "false", NULL},
 };
 START_TEST(other_settings_go_by_the_arena)
     {

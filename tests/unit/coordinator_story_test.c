@@ -1,5 +1,5 @@
 /* tests/unit/coordinator_story_test.c - the coordinator's records of ops that ended or run. */
-#include "actors/coordinator/story.h"
+#include "actors/coordinator/op_trace.h"
 #include "tests/unit/coordinator_support.h"
 
 #include <inttypes.h>
@@ -85,12 +85,12 @@ START_TEST(an_op_under_way_is_told_with_what_it_waits_for)
     }
 END_TEST
 
-/* The latest are listed first, and at most CO_STORIES_MAX are kept. */
+/* The latest are listed first, and at most CO_OP_TRACES_MAX are kept. */
 START_TEST(the_last_ones_are_kept)
     {
         struct bed *bed = bed_make(NULL);
         char name[32];
-        for (uint32_t i = 0; i < CO_STORIES_MAX + 2; i++) {
+        for (uint32_t i = 0; i < CO_OP_TRACES_MAX + 2; i++) {
             (void)snprintf(name, sizeof(name), "r%" PRIu32, i / 2);
             (void)load_send(bed, i + 1, 1, name, "");
             if (i == 0) {

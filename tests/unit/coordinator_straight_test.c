@@ -33,13 +33,13 @@ START_TEST(decode_has_its_pools_read_into_and_copies_nothing)
         const struct sl_body_bring *body = &bring.body.bring;
         ck_assert_uint_eq(bring.op_id, RECV);
         ck_assert_uint_eq(body->keys.count, 0);
-        ck_assert_uint_eq(body->spots.count, 2 * RANKS);
+        ck_assert_uint_eq(body->slots.count, 2 * RANKS);
         for (uint64_t i = 0; i < 2 * RANKS; i++) {
-            const struct sl_item_spot *spot = &body->spots.at[i];
-            ck_assert_uint_eq(spot->engine_id, ENGINE_ID);
-            ck_assert_uint_eq(spot->item, i);
-            ck_assert_uint_eq(spot->rank, i % RANKS);
-            ck_assert_uint_eq(spot->device_block, 10 + i / RANKS);
+            const struct sl_item_slot *slot = &body->slots.at[i];
+            ck_assert_uint_eq(slot->engine_id, ENGINE_ID);
+            ck_assert_uint_eq(slot->item, i);
+            ck_assert_uint_eq(slot->rank, i % RANKS);
+            ck_assert_uint_eq(slot->device_block, 10 + i / RANKS);
         }
         ck_assert_int_eq(landed(bed, 0), SL_OK);
         ck_assert(!answered(bed, recv, &reply));
@@ -370,14 +370,14 @@ START_TEST(prefill_looks_at_its_blocks_and_lends_them_where_they_lie)
         ck_assert(body->last);
         ck_assert_uint_eq(body->number, 1);
         ck_assert_uint_eq(body->pieces.count, 2 * RANKS);
-        ck_assert_uint_eq(body->spots.count, 2 * RANKS);
+        ck_assert_uint_eq(body->slots.count, 2 * RANKS);
         ck_assert_uint_eq(body->pieces.at[3].part, 3);
         ck_assert_uint_eq(body->pieces.at[3].digest_low, 2);
         ck_assert_uint_eq(body->pieces.at[3].digest_high, 1);
         ck_assert_uint_eq(body->pieces.at[3].length_bytes, PART_BYTES);
-        ck_assert_uint_eq(body->spots.at[3].rank, 1);
-        ck_assert_uint_eq(body->spots.at[3].device_block, 11);
-        ck_assert_uint_eq(body->spots.at[3].item, 3);
+        ck_assert_uint_eq(body->slots.at[3].rank, 1);
+        ck_assert_uint_eq(body->slots.at[3].device_block, 11);
+        ck_assert_uint_eq(body->slots.at[3].item, 3);
         ck_assert_mem_eq(body->ticket.at, "secret", 6);
         ck_assert(!answered(bed, send, &reply));
         answer(bed, "transporter.0", &lend, (struct sl_msg){.code = SL_OK});
@@ -619,7 +619,7 @@ static struct sl_msg lend_taken(struct bed *bed, uint64_t number, uint32_t from,
     const struct sl_body_lend *body = &lend.body.lend;
     ck_assert_uint_eq(body->number, number);
     ck_assert_uint_eq(body->pieces.count, end - from);
-    ck_assert_uint_eq(body->spots.count, end - from);
+    ck_assert_uint_eq(body->slots.count, end - from);
     ck_assert_uint_eq(body->pieces.at[0].part, from);
     ck_assert_uint_eq(body->pieces.at[1].digest_low, 2);
     ck_assert_uint_eq(body->pieces.at[end - from - 1].part, end - 1);

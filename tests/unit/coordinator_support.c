@@ -80,7 +80,7 @@ struct bed *bed_make(const char *const *settings)
     return bed;
 }
 
-const char *const straight_loads[] = {"fabric", "tcp", "fabric_pools", "true", "load_keeps",
+const char *const straight_loads[] = {"fabric", "tcp", "fabric_pools", "true", "cache_remote_loads",
                                       "false",  NULL};
 const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
 

@@ -740,7 +740,7 @@ struct row {
 };
 static const uint64_t row_lengths[ROW_HANDLES] = {2 * SL_MIB, 4 * SL_MIB, 2 * SL_MIB};
 
-static sl_err row_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+static sl_err row_give(void *context, const struct sl_descriptors_request *ask, uint32_t first,
                        struct sl_descriptors_part *out, struct sl_error *why)
 {
     struct row *row = context;

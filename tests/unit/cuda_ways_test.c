@@ -218,11 +218,11 @@ START_TEST(while_others_compute_digests_are_not_cheap)
         bed_open(&bed);
         struct cuda_watch *watch = &cuda_of(bed.device)->watch;
         move(&bed, BLOCKS, true);
-        ck_assert(sl_device_digests(bed.device));
+        ck_assert(sl_device_digest_cheap(bed.device));
         bed.fake->kernel_queries = UINT64_MAX;
         watch->next_ns = 0;
 
-        ck_assert(!sl_device_digests(bed.device));
+        ck_assert(!sl_device_digest_cheap(bed.device));
         uint64_t kernels = bed.device->stats.kernels;
         ck_assert_int_eq(digest(&bed, BLOCKS), SL_OK);
 
@@ -241,19 +241,19 @@ START_TEST(digests_have_a_share_of_the_time_of_loads)
         struct bed bed;
         bed_open(&bed);
         struct cuda_check *check = &cuda_of(bed.device)->check;
-        ck_assert(sl_device_digests(bed.device)); /* nothing was charged yet */
+        ck_assert(sl_device_digest_cheap(bed.device)); /* nothing was charged yet */
         ck_assert_int_eq(digest(&bed, BLOCKS), SL_OK);
         int64_t charged_ns = check->room_ns;
         ck_assert_int_lt(charged_ns, 0);
-        ck_assert(!sl_device_digests(bed.device));
+        ck_assert(!sl_device_digest_cheap(bed.device));
 
         move(&bed, BLOCKS, true); /* stores are no loads */
         ck_assert_int_eq(check->room_ns, charged_ns);
-        for (uint32_t n = 0; n < 1000000 && !sl_device_digests(bed.device); n++) {
+        for (uint32_t n = 0; n < 1000000 && !sl_device_digest_cheap(bed.device); n++) {
             move(&bed, BLOCKS, false);
         }
 
-        ck_assert(sl_device_digests(bed.device));
+        ck_assert(sl_device_digest_cheap(bed.device));
         ck_assert_int_gt(check->room_ns, charged_ns);
         bed_close(&bed);
     }
@@ -657,7 +657,7 @@ START_TEST(a_gpu_that_hangs_is_lost)
         ck_assert_int_eq(sl_device_move_end(bed.device, true, &why), SL_ERR_DEVICE);
 
         ck_assert_ptr_nonnull(strstr(why.text, "copies have not ended after 20 ms"));
-        ck_assert(bed.device->unended);
+        ck_assert(bed.device->moves_pending);
         ck_assert_uint_eq(slice_done(&bed, 0), 0);
         ck_assert_int_eq(slice_begin(&bed, 1, true, &why), SL_ERR_DEVICE);
         bed.fake->hangs = false;

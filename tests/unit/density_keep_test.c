@@ -10,7 +10,7 @@
 static uint32_t here(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = sl_density_find(density, hash);
-    return sl_density_is(density, unit, sl_density_user(density, unit)) ? unit : 0;
+    return sl_density_owns(density, unit, sl_density_user(density, unit)) ? unit : 0;
 }
 
 static struct sl_density *density_new(void)
@@ -178,7 +178,7 @@ START_TEST(whose_time_is_over_is_kept_no_more_without_a_reference_too)
         keep(density, chain_enter(density, 20, 3), 200);
         sl_density_now(density, 150, PAGES_MAX);
         ck_assert_uint_eq(kept_pages(density), 6);
-        sl_density_keep_look(density, 100);
+        sl_density_keep_check(density, 100);
         ck_assert_uint_eq(kept_pages(density), 3);
         ck_assert(!is_kept(density, 12) && is_kept(density, 20));
         sl_density_destroy(&density);
@@ -300,7 +300,7 @@ START_TEST(what_all_say_changes_nothing)
             if (a != 0) {
                 sl_density_use(plain, a, REG_HINT_NONE);
                 sl_density_use(said, b, REG_HINT_NONE);
-                sl_density_say(said, b, REG_HINT_NONE, priority);
+                sl_density_hint(said, b, REG_HINT_NONE, priority);
             } else {
                 (void)enter(plain, hash, hash > 1 ? hash - 1 : 0, REG_PRIORITY_NONE);
                 (void)enter(said, hash, hash > 1 ? hash - 1 : 0, priority);

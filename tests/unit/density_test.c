@@ -15,7 +15,7 @@
 static uint32_t here(const struct sl_density *density, uint64_t hash)
 {
     uint32_t unit = sl_density_find(density, hash);
-    return sl_density_is(density, unit, sl_density_user(density, unit)) ? unit : 0;
+    return sl_density_owns(density, unit, sl_density_user(density, unit)) ? unit : 0;
 }
 
 static struct sl_density *density_new(void)
@@ -149,7 +149,7 @@ START_TEST(of_several_ends_the_one_used_longest_ago_goes)
         (void)enter(density, 20, 1);
         (void)enter(density, 30, 1);
         sl_density_use(density, here(density, 10), REG_HINT_NONE);
-        sl_density_sink(density, here(density, 1)); /* asked to go first: its ends do */
+        sl_density_evict_first(density, here(density, 1)); /* asked to go first: its ends do */
         static const uint32_t want[] = {20, 30, 10, 1};
         uint32_t unit = sl_density_first(density);
         for (uint32_t i = 0; i < SL_COUNT(want); i++) {
@@ -307,13 +307,13 @@ static uint64_t mix(uint64_t number)
 
 START_TEST(what_was_said_parts_what_goes_on_from_what_ends)
     {
-        static const enum reg_hint hints[] = {REG_HINT_ENDS, REG_HINT_GOES_ON};
+        static const enum reg_hint hints[] = {REG_HINT_ENDS, REG_HINT_CONTINUES};
         struct sl_density *density = density_new();
         for (uint64_t i = 0; i < 20000; i++) {
             struct reg_wanted wanted = {.stored_count = 1, .hint = hints[mix(i) % 2]};
             (void)sl_density_enter(density, 100 + i, 1, &wanted);
             uint32_t before = i >= 10 ? here(density, 100 + i - 10) : 0;
-            if (before != 0 && hints[mix(i - 10) % 2] == REG_HINT_GOES_ON) {
+            if (before != 0 && hints[mix(i - 10) % 2] == REG_HINT_CONTINUES) {
                 sl_density_use(density, before, REG_HINT_NONE);
             }
             if (i >= 500) {
@@ -322,7 +322,7 @@ START_TEST(what_was_said_parts_what_goes_on_from_what_ends)
         }
         struct reg_wanted last = {.stored_count = 1, .hint = REG_HINT_ENDS};
         double ends = sl_density_value(density, sl_density_enter(density, 1, 1, &last));
-        last.hint = REG_HINT_GOES_ON;
+        last.hint = REG_HINT_CONTINUES;
         double goes_on = sl_density_value(density, sl_density_enter(density, 2, 1, &last));
         ck_assert_double_gt(goes_on, 10.0 * ends);
         sl_density_destroy(&density);
@@ -360,12 +360,12 @@ START_TEST(any_order_of_calls_keeps_every_unit_and_every_chain)
             } else if (what < 8) {
                 sl_density_use(density, unit, (enum reg_hint)(what % REG_HINT_COUNT));
             } else if (what == 8) {
-                sl_density_sink(density, unit);
+                sl_density_evict_first(density, unit);
             } else if (what == 9) {
                 sl_density_leave(density, unit); /* removed, in the middle of a chain */
             } else if (what == 11) {
-                sl_density_say(density, unit, (enum reg_hint)((drawn >> 40) % REG_HINT_COUNT),
-                               (enum reg_priority)((drawn >> 48) % REG_PRIORITY_COUNT));
+                sl_density_hint(density, unit, (enum reg_hint)((drawn >> 40) % REG_HINT_COUNT),
+                                (enum reg_priority)((drawn >> 48) % REG_PRIORITY_COUNT));
             } else if (what == 12) {
                 const struct reg_keep keep = {.end_s = (uint32_t)(step / 64 + (drawn >> 40) % 64),
                                               .pages = 1 + (uint32_t)(drawn >> 48) % 4};
@@ -456,23 +456,23 @@ END_TEST
 
 START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
     {
-        static unsigned char bytes[SL_DENSITY_LEARNT_BYTES + 1];
+        static unsigned char bytes[SL_DENSITY_SAVED_BYTES + 1];
         struct sl_density *before = density_new();
         struct sl_density *after = density_new();
         struct sl_density_stats stats;
         for (uint64_t i = 0; i < 5000; i++) {
             sl_density_leave(before, enter(before, 1 + i % 700, 0));
         }
-        uint32_t length_bytes = sl_density_learnt(before, bytes);
+        uint32_t length_bytes = sl_density_save(before, bytes);
 
-        ck_assert(!sl_density_learn(after, bytes, length_bytes - 1));
-        ck_assert(!sl_density_learn(after, bytes, length_bytes + 1));
+        ck_assert(!sl_density_load(after, bytes, length_bytes - 1));
+        ck_assert(!sl_density_load(after, bytes, length_bytes + 1));
         bytes[length_bytes - 1] = 0xff; /* no number, or a negative one */
-        ck_assert(!sl_density_learn(after, bytes, length_bytes));
+        ck_assert(!sl_density_load(after, bytes, length_bytes));
         stats = sl_density_stats(after);
         ck_assert(!stats.learnt && stats.reference_count == 0);
-        (void)sl_density_learnt(before, bytes);
-        ck_assert(sl_density_learn(after, bytes, length_bytes));
+        (void)sl_density_save(before, bytes);
+        ck_assert(sl_density_load(after, bytes, length_bytes));
 
         stats = sl_density_stats(after);
         ck_assert(stats.learnt && stats.reference_count == 5000);
@@ -486,7 +486,7 @@ START_TEST(what_was_learnt_comes_back_and_nothing_else_does)
             memcpy(&bytes[16 + i * sizeof(float)], &rates[0], sizeof(float));
             memcpy(&bytes[16 + (SL_DENSITY_CELLS + i) * sizeof(float)], &rates[1], sizeof(float));
         }
-        ck_assert(sl_density_learn(after, bytes, length_bytes));
+        ck_assert(sl_density_load(after, bytes, length_bytes));
         is = sl_density_value(after, enter(after, 2 << 20, 0));
         ck_assert_msg(is > 0.5 && is <= 1.0, "%g", is);
         sl_density_destroy(&before);
@@ -625,7 +625,7 @@ START_TEST(classes_are_those_of_the_table)
             {4, 5, false, REG_HINT_NONE, SL_DENSITY_FEW},
             {5, 5, false, REG_HINT_NONE, SL_DENSITY_MANY},
             {5, 5, false, REG_HINT_ENDS, SL_DENSITY_MANY + SL_DENSITY_KINDS},
-            {1, 0, false, REG_HINT_GOES_ON, 2 * SL_DENSITY_KINDS},
+            {1, 0, false, REG_HINT_CONTINUES, 2 * SL_DENSITY_KINDS},
         };
         ck_assert_uint_eq(
             sl_density_class(rows[_i].uses, rows[_i].stored, rows[_i].cut, rows[_i].hint),
@@ -816,16 +816,16 @@ START_TEST(a_number_is_of_one_user_and_of_what_is_in_memory)
         struct sl_density *density = density_new();
         struct reg_wanted wanted = {.stored_count = 1};
         uint32_t unit = enter(density, 7, 0);
-        ck_assert(sl_density_is(density, unit, 7));
-        ck_assert(!sl_density_is(density, unit, 8));
-        ck_assert(!sl_density_is(density, 0, 0));
-        ck_assert(!sl_density_is(density, unit + 1, 7));
-        ck_assert(!sl_density_is(density, UINT32_MAX, 7));
+        ck_assert(sl_density_owns(density, unit, 7));
+        ck_assert(!sl_density_owns(density, unit, 8));
+        ck_assert(!sl_density_owns(density, 0, 0));
+        ck_assert(!sl_density_owns(density, unit + 1, 7));
+        ck_assert(!sl_density_owns(density, UINT32_MAX, 7));
         ck_assert_uint_eq(sl_density_enter(density, 7, 9, &wanted), 0); /* of another's key */
-        ck_assert(sl_density_is(density, unit, 7));
+        ck_assert(sl_density_owns(density, unit, 7));
         ck_assert_uint_eq(stats_count(density), 1);
         sl_density_leave(density, unit);
-        ck_assert(!sl_density_is(density, unit, 7));
+        ck_assert(!sl_density_owns(density, unit, 7));
         sl_density_destroy(&density);
     }
 END_TEST

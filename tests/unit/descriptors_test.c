@@ -29,10 +29,10 @@ struct giver {
     uint32_t count;
     _Atomic bool held;  /* it gives nothing while this is so */
     _Atomic bool is_in; /* a taker is being answered, or was */
-    struct sl_descriptors_ask asked;
+    struct sl_descriptors_request asked;
 };
 
-static sl_err giver_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+static sl_err giver_give(void *context, const struct sl_descriptors_request *ask, uint32_t first,
                          struct sl_descriptors_part *out, struct sl_error *why)
 {
     struct giver *giver = context;
@@ -120,7 +120,7 @@ static sl_err fetch_of(uint32_t pid, uint64_t number, uint64_t life, struct take
 {
     const struct sl_descriptors_source source = {
         .runtime_dir = directory.path, .pid = pid, .number = number};
-    const struct sl_descriptors_ask ask = {.address = 4096, .length_bytes = 100, .life = life};
+    const struct sl_descriptors_request ask = {.address = 4096, .length_bytes = 100, .life = life};
     return sl_descriptors_fetch(&source, &ask, taken_take, taken,
                                 sl_deadline_ns(sl_clock_monotonic_ns(), timeout_ns), why);
 }

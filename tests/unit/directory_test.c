@@ -206,7 +206,7 @@ START_TEST(alone_there_is_nobody_to_ask)
         ck_assert_int_eq(sl_directory_open(&options, &alone, NULL), SL_OK);
         ck_assert_int_eq(sl_directory_fd(alone), -1);
         ck_assert_uint_eq(sl_directory_wake_at(alone), SL_NEVER_NS);
-        ck_assert(sl_directory_tell(alone, 1, true));
+        ck_assert(sl_directory_publish(alone, 1, true));
         ck_assert_int_eq(sl_directory_lookup(alone, &lookup), SL_ERR_NOT_FOUND);
         lookup.count = 0;
         ck_assert_int_eq(sl_directory_lookup(alone, &lookup), SL_ERR_INVALID);
@@ -408,7 +408,7 @@ START_TEST(silence_costs_one_deadline_and_then_nothing)
         ck_assert_int_eq(seen.code, SL_ERR_UNREACHABLE);
         ck_assert_uint_eq(seen.down_count, 1);
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
-        ck_assert(!sl_directory_tell(directory, 1, true));
+        ck_assert(!sl_directory_publish(directory, 1, true));
 
         now_ns += 10 * SECOND; /* connected, but no word: still away */
         turn();
@@ -488,7 +488,7 @@ START_TEST(a_server_without_scripts_gets_a_plain_record)
         say("*2\r\n$2\r\nme\r\n$1\r\nb\r\n");
         say("+OK\r\n");
         say("$25\r\n1 7 tcp://b:1 10.0.0.2:99\r\n");
-        ck_assert(sl_directory_tell(directory, 1, true));
+        ck_assert(sl_directory_publish(directory, 1, true));
 
         heard_bytes = 0;
         now_ns += 4 * SECOND;
@@ -505,7 +505,8 @@ START_TEST(of_two_records_under_one_name_the_first_stays)
         for (uint32_t i = 0; i < 3; i++) {
             record_says(first); /* perhaps of a life that has ended */
             ck_assert_str_eq(sl_directory_twin(directory), "");
-            ck_assert(!sl_directory_tell(directory, 1, true)); /* it would overwrite the first's */
+            ck_assert(
+                !sl_directory_publish(directory, 1, true)); /* it would overwrite the first's */
         }
         record_says(first); /* another renewal */
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "10.0.0.9:7411"));
@@ -514,7 +515,7 @@ START_TEST(of_two_records_under_one_name_the_first_stays)
         record_says("+OK\r\n");
         ck_assert_str_eq(sl_directory_twin(directory), "");
         ck_assert_uint_eq(seen.up_count, up_count + 1); /* all was reported */
-        ck_assert(sl_directory_tell(directory, 1, true));
+        ck_assert(sl_directory_publish(directory, 1, true));
 
         record_says(first);
         heard_bytes = 0;
@@ -529,7 +530,7 @@ START_TEST(the_first_of_two_nodes_is_told_and_goes_on)
         meet_b();
         record_says("$20\r\nT1 9 10.0.0.9:7411 -\r\n");
         ck_assert_ptr_nonnull(strstr(sl_directory_twin(directory), "the one at 10.0.0.9:7411"));
-        ck_assert(sl_directory_tell(directory, 1, true));
+        ck_assert(sl_directory_publish(directory, 1, true));
         turn();
         ck_assert_uint_eq(heard_count("HSET"), 1);
     }
@@ -566,21 +567,21 @@ START_TEST(everything_has_a_bound)
             ck_assert_int_eq(look_up(1, SECOND), SL_OK);
         }
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_LIMIT);
-        while (sl_directory_tell(directory, taken + 1, true)) {
+        while (sl_directory_publish(directory, taken + 1, true)) {
             taken++;
         }
-        ck_assert_uint_eq(taken, SL_DIRECTORY_TELLS_MAX);
+        ck_assert_uint_eq(taken, SL_DIRECTORY_QUEUE_MAX);
         heard_bytes = 0;
         turn();
         uint32_t sent = heard_count("HSET");
         ck_assert_uint_gt(sent, 0);
-        ck_assert_uint_lt(sent, SL_DIRECTORY_TELLS_MAX); /* no more before it answers */
+        ck_assert_uint_lt(sent, SL_DIRECTORY_QUEUE_MAX); /* no more before it answers */
         ck_assert_uint_eq(heard_count("PEXPIRE"), sent);
         close(server);
         server = -1;
         turn();
         sl_directory_stats(directory, &stats);
-        ck_assert_uint_eq(stats.tells_lost, SL_DIRECTORY_TELLS_MAX);
+        ck_assert_uint_eq(stats.publications_lost, SL_DIRECTORY_QUEUE_MAX);
         ck_assert_uint_eq(stats.waiting, 0);
         ck_assert_uint_eq(seen.found_count, SL_DIRECTORY_LOOKUPS_MAX);
     }
@@ -590,8 +591,8 @@ START_TEST(errors_of_the_server_are_counted)
     {
         struct sl_directory_stats stats;
         meet_b();
-        ck_assert(sl_directory_tell(directory, 1, true));
-        ck_assert(sl_directory_tell(directory, 2, false));
+        ck_assert(sl_directory_publish(directory, 1, true));
+        ck_assert(sl_directory_publish(directory, 2, false));
         ck_assert_int_eq(look_up(1, SECOND), SL_OK);
         turn();
         ck_assert_uint_eq(heard_count("HDEL"), 1);
@@ -699,7 +700,7 @@ START_TEST(noise_never_harms)
         meet_b();
         for (uint32_t round = 0; round < 50 && server >= 0; round++) {
             (void)look_up(20, SECOND);
-            (void)sl_directory_tell(directory, round, round % 2 == 0);
+            (void)sl_directory_publish(directory, round, round % 2 == 0);
             turn();
             size_t length = random % sizeof(noise);
             for (size_t i = 0; i < length; i++) {

@@ -501,7 +501,7 @@ START_TEST(a_mirror_is_what_is_there_after_any_order)
                 struct ev_batch *batch = NULL;
                 ck_assert_int_eq(ev_batch_create(&form, 1, mirror_message, &late, &batch, NULL),
                                  SL_OK);
-                ev_blocks_all(bench.blocks, ev_batch_add, batch);
+                ev_blocks_report_all(bench.blocks, ev_batch_add, batch);
                 ev_batch_flush(batch, true);
                 ck_assert_uint_eq(late.count, mirror.count);
                 for (uint32_t i = 0; i < mirror.count; i++) {

@@ -209,7 +209,7 @@ START_TEST(a_name_that_is_said_again_and_again_takes_few_places)
         ck_assert_int_eq(sl_tls_open(SL_AEAD_BEST, &tls, NULL), SL_OK);
         ck_assert_int_eq(sl_handshake_begin(tls, &as, &handshake, NULL), SL_OK);
         (void)sl_handshake_step(handshake, "", 0, NULL);
-        ssize_t bytes = sl_handshake_say(handshake, hello, sizeof(hello));
+        ssize_t bytes = sl_handshake_output(handshake, hello, sizeof(hello));
         for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
             fds[i] = silent(10);
             ck_assert_int_eq(send(fds[i], hello, (size_t)bytes, 0), bytes);
@@ -266,7 +266,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("fabric_strangers");
+    Suite *suite = suite_create("fabric_unauthenticated_max");
     TCase *tests = tcase_create("tcp");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);

@@ -34,7 +34,7 @@ static void setup(void)
 {
     struct sl_error why = {0};
     socklen_t to_bytes = sizeof(to);
-    ck_assert_msg(mc_listen("127.0.0.1", 0, &listen_fd, &why) == SL_OK, "%s", why.text);
+    ck_assert_msg(tcp_listen("127.0.0.1", 0, &listen_fd, &why) == SL_OK, "%s", why.text);
     ck_assert_int_eq(getsockname(listen_fd, (struct sockaddr *)&to, &to_bytes), 0);
 }
 

@@ -61,7 +61,7 @@ static void started(const char *token)
     socklen_t at_bytes = sizeof(at);
     int fd = -1;
     ck_assert_int_eq(sl_loop_create(&options, &loop, NULL), SL_OK);
-    ck_assert_int_eq(mc_listen("127.0.0.1", 0, &fd, NULL), SL_OK);
+    ck_assert_int_eq(tcp_listen("127.0.0.1", 0, &fd, NULL), SL_OK);
     ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&at, &at_bytes), 0);
     ck_assert_int_eq(http_open(loop, fd, pages, SL_COUNT(pages), token, NULL, &http, NULL), SL_OK);
     sl_loop_on_wake(loop, on_wake, NULL);

@@ -12,7 +12,7 @@ static void header_word_set(const struct bed *bed, uint32_t word, uint64_t value
     snprintf(path, sizeof(path), "%s/index", bed->dir);
     int fd = open(path, O_RDWR);
     ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(pwrite(fd, &value, 8, (off_t)SL_SEGMENT_OWN_OFFSET_BYTES + 8 * word), 8);
+    ck_assert_int_eq(pwrite(fd, &value, 8, (off_t)SL_SHM_FILE_OWN_OFFSET_BYTES + 8 * word), 8);
     close(fd);
 }
 

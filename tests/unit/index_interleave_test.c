@@ -332,9 +332,9 @@ static sl_ref claim_was;
 
 static bool an_ended_claim_does_not_stand(struct bed *bed)
 {
-    bool stands_before = sl_index_claim_stands(bed->view, claim_was, 1007);
-    bool other = sl_index_claim_stands(bed->view, claim_was, 1009);
-    bool stands_after = sl_index_claim_stands(bed->view, claim_was, 1007);
+    bool stands_before = sl_index_claim_exists(bed->view, claim_was, 1007);
+    bool other = sl_index_claim_exists(bed->view, claim_was, 1009);
+    bool stands_after = sl_index_claim_exists(bed->view, claim_was, 1007);
     return !other && (stands_before || !stands_after);
 }
 

@@ -144,7 +144,7 @@ static void unit_put(struct writer *writer, int unit, uint64_t number)
 static void extent_give(struct writer *writer, sl_ref retired, const struct sl_extent *extent)
 {
     sl_index_set_kind(writer->bed.index, retired, SL_RECORD_FREE);
-    sl_alloc_give(writer->alloc, extent->offset_bytes, VALUE_BYTES);
+    sl_alloc_free(writer->alloc, extent->offset_bytes, VALUE_BYTES);
 }
 
 static void part_remove(struct writer *writer, sl_ref ref)
@@ -658,7 +658,7 @@ static void pin_for_ever(struct writer *writer)
             must(err == SL_OK || err == SL_ERR_STALE);
         }
         for (uint32_t i = 0; i < SL_COUNT(taken); i++) {
-            sl_pins_give(pins, taken[i]);
+            sl_pins_release(pins, taken[i]);
             sl_pins_note_access(pins, entry.ref, entry.extent.generation);
         }
         atomic_fetch_add(&writer->history->ops, 1);

@@ -252,7 +252,7 @@ START_TEST(an_index_is_made_with_its_leases)
         sl_leases_close(&at.leases);
         sl_index_view_close(&at.bed.view);
         sl_index_close(&at.bed.index);
-        ck_assert_int_eq(sl_segment_remove(at.bed.dir, "index", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(at.bed.dir, "index", NULL), SL_OK);
 
         ck_assert_sl_ok(sl_index_open(&options, &created, &at.bed.index, &why), why);
 
@@ -315,7 +315,7 @@ END_TEST
 static const struct {
     const char *what;
     long at; /* byte of the file that is written to; -1: it is cut */
-} damages[] = {{"magic", 0}, {"seed", SL_SEGMENT_OWN_OFFSET_BYTES}, {"size", -1}, {"empty", -2}};
+} damages[] = {{"magic", 0}, {"seed", SL_SHM_FILE_OWN_OFFSET_BYTES}, {"size", -1}, {"empty", -2}};
 
 START_TEST(damaged_leases_are_made_anew)
     {

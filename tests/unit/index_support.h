@@ -11,7 +11,7 @@ struct bed {
     struct sl_index *index;
     struct sl_index_view *view; /* a reader's own mapping */
     uint64_t index_bytes, key_count, arena_bytes;
-    struct sl_goes_on goes_on;
+    struct sl_progress_callback goes_on;
 };
 
 static inline bool bed_attach(struct bed *bed)

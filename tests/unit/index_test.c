@@ -257,8 +257,8 @@ START_TEST(reservation_is_found_only_once_committed)
         sl_ref ref = bed_claim_part(&bed, "key", 1, 0, 0);
         ck_assert_int_eq(bed_find(&bed, "key", NULL), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(sl_index_find_any(bed.index, "key", 3, NULL), SL_ERR_NOT_FOUND);
-        ck_assert(sl_index_claim_stands(bed.view, ref, 1001));
-        ck_assert(!sl_index_claim_stands(bed.view, ref, 1002));
+        ck_assert(sl_index_claim_exists(bed.view, ref, 1001));
+        ck_assert(!sl_index_claim_exists(bed.view, ref, 1002));
 
         ck_assert_int_eq(sl_index_commit(bed.index, ref, (struct sl_digest){8, 9}), SL_OK);
 
@@ -266,7 +266,7 @@ START_TEST(reservation_is_found_only_once_committed)
         ck_assert_uint_eq(got.digest.low, 8);
         ck_assert_uint_eq(got.digest.high, 9);
         ck_assert_uint_eq(got.ref, ref);
-        ck_assert(!sl_index_claim_stands(bed.view, ref, 1001));
+        ck_assert(!sl_index_claim_exists(bed.view, ref, 1001));
         bed_remove(&bed);
     }
 END_TEST
@@ -280,10 +280,10 @@ START_TEST(claim_that_ended_does_not_stand)
         sl_index_set_kind(bed.index, quarantined, SL_RECORD_QUARANTINED);
         sl_index_set_kind(bed.index, freed, SL_RECORD_FREE);
 
-        ck_assert(!sl_index_claim_stands(bed.view, quarantined, 1001));
-        ck_assert(!sl_index_claim_stands(bed.view, freed, 1002));
-        ck_assert(!sl_index_claim_stands(bed.view, 0, 1001));
-        ck_assert(!sl_index_claim_stands(bed.view, UINT32_MAX, 1001));
+        ck_assert(!sl_index_claim_exists(bed.view, quarantined, 1001));
+        ck_assert(!sl_index_claim_exists(bed.view, freed, 1002));
+        ck_assert(!sl_index_claim_exists(bed.view, 0, 1001));
+        ck_assert(!sl_index_claim_exists(bed.view, UINT32_MAX, 1001));
         struct sl_entry got;
         sl_index_set_deadline(bed.index, quarantined, 77);
         sl_index_read(bed.index, quarantined, &got);
@@ -797,7 +797,7 @@ START_TEST(recovery_tells_its_caller_that_it_goes_on_in_each_pass)
         static sl_ref refs[KEYS];
         ck_assert_uint_eq(fill_with_keys(&bed, "key-%u", refs, KEYS), KEYS);
         bed_detach(&bed);
-        bed.goes_on = (struct sl_goes_on){.call = pace_call, .context = &pace};
+        bed.goes_on = (struct sl_progress_callback){.call = pace_call, .context = &pace};
         bed_attach(&bed);
         pace = (struct pace){0};
 
@@ -991,7 +991,7 @@ START_TEST(index_of_an_arena_that_is_gone_is_replaced)
         bed_insert(&bed, "key", 1);
         ck_assert_int_eq(sl_index_view_open(bed.dir, &stale, NULL), SL_OK);
         bed_detach(&bed);
-        ck_assert_int_eq(sl_segment_remove(bed.dir, "arena.0", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(bed.dir, "arena.0", NULL), SL_OK);
         sleep(1); /* the birth of an arena has the resolution of the wall clock's seconds */
 
         ck_assert(bed_attach(&bed)); /* created */
@@ -1011,7 +1011,7 @@ START_TEST(torn_header_of_the_index_is_corrupt)
         struct sl_index_view *view = NULL;
         snprintf(path, sizeof(path), "%s/index", bed.dir);
         int fd = open(path, O_RDWR);
-        ck_assert_int_eq(pwrite(fd, &value, 8, (off_t)SL_SEGMENT_OWN_OFFSET_BYTES + 16 + 8 * _i),
+        ck_assert_int_eq(pwrite(fd, &value, 8, (off_t)SL_SHM_FILE_OWN_OFFSET_BYTES + 16 + 8 * _i),
                          8); /* bucket_count and on */
         close(fd);
 
@@ -1297,7 +1297,7 @@ static void stress_change(struct stress *stress, sl_ref *ref, uint32_t number, u
         sl_index_unlink(stress->bed.index, *ref, SL_RECORD_FREE);
         *ref = 0;
     }
-    sl_alloc_give(stress->alloc, old.extent.offset_bytes, old.extent.length_bytes);
+    sl_alloc_free(stress->alloc, old.extent.offset_bytes, old.extent.length_bytes);
 }
 
 START_TEST(readers_see_right_bytes_and_no_false_miss_under_churn)

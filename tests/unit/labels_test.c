@@ -139,7 +139,7 @@ START_TEST(a_row_is_found_where_it_was_found_before)
                               SL_LABEL_MODEL);
         }
         sl_labels_close(&labels);
-        ck_assert_int_eq(sl_segment_remove(dir, "labels", NULL), SL_OK);
+        ck_assert_int_eq(sl_shm_file_remove(dir, "labels", NULL), SL_OK);
         ck_assert_int_eq(sl_labels_make(dir, NULL), SL_OK);
         labels = opened();
         uint32_t first = found(labels, SL_LABEL_TENANT, "a"); /* in the row that `one` had */
@@ -184,7 +184,7 @@ START_TEST(a_successor_of_the_registrar_goes_on_and_a_damaged_segment_begins_ane
         ck_assert_uint_eq(read_of(SL_LABEL_MODEL, "m")->counts[SL_LABEL_DISK], 1);
         (void)snprintf(path, sizeof path, "%s/labels", dir);
         ck_assert_int_eq(truncate(path, 5000), 0);
-        ck_assert(sl_segment_file_is_short(dir, "labels", NULL));
+        ck_assert(sl_shm_file_file_is_short(dir, "labels", NULL));
 
         ck_assert_int_eq(sl_labels_make(dir, NULL), SL_OK);
 

@@ -1424,19 +1424,19 @@ START_TEST(spinning_goes_on_while_it_pays)
         for (uint32_t i = 0; i < (1 + 2 + 4 + 8 + 10 * 16) * SL_SPIN_PROBE; i++) {
             if (sl_spin_budget(&spin, 1000, 2, 1) != 0) {
                 tried++;
-                sl_spin_learn(&spin, false);
+                sl_spin_result(&spin, false);
             }
         }
         ck_assert_uint_eq(tried, 4 + 10); /* a probe now and then, more and more seldom */
         while (sl_spin_budget(&spin, 1000, 2, 1) == 0) {
         }
-        sl_spin_learn(&spin, true);
+        sl_spin_result(&spin, true);
         for (uint32_t i = 0; i < 100; i++) {
             ck_assert_uint_eq(sl_spin_budget(&spin, 1000, 2, 1), 1000);
-            sl_spin_learn(&spin, true);
+            sl_spin_result(&spin, true);
         }
         ck_assert_uint_eq(sl_spin_budget(&spin, 1000, 2, 1), 1000);
-        sl_spin_learn(&spin, false);
+        sl_spin_result(&spin, false);
         ck_assert_uint_eq(sl_spin_budget(&spin, 1000, 2, 1), 0);
         struct sl_spin never = {0};
         for (uint32_t i = 0; i < 10 * SL_SPIN_PROBE; i++) {

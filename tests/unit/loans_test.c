@@ -58,7 +58,7 @@ static struct bed {
     uint32_t bytes_length;
     uint32_t number; /* of the last LEND or PEER_LEND */
     struct sl_item_arrived pieces[8];
-    struct sl_item_spot spots[8];
+    struct sl_item_slot slots[8];
     struct sl_item_door doors[8];
     uint32_t piece_count, door_count;
 } bed;
@@ -375,9 +375,9 @@ static void prefill_computes(uint32_t block)
     part_fill(1, 1, block, 3);
 }
 
-static struct sl_item_spot spot_of(uint32_t rank, uint32_t pool, uint32_t block, uint64_t item)
+static struct sl_item_slot slot_of(uint32_t rank, uint32_t pool, uint32_t block, uint64_t item)
 {
-    return (struct sl_item_spot){
+    return (struct sl_item_slot){
         .engine_id = ENGINE, .rank = rank, .pool = pool, .device_block = block, .item = item};
 }
 
@@ -385,16 +385,16 @@ static struct sl_item_spot spot_of(uint32_t rank, uint32_t pool, uint32_t block,
 
 static struct sl_msg bring_msg(void)
 {
-    static struct sl_item_spot spots[4];
+    static struct sl_item_slot slots[4];
     struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = OP, .budget_ns = 10 * SL_NS_PER_S};
     ticket_of("a");
-    spots[0] = spot_of(0, 0, TO, 0); /* both ranks have it */
-    spots[1] = spot_of(1, 0, TO, 0);
-    spots[2] = spot_of(0, 1, TO, 1);
-    spots[3] = spot_of(1, 1, TO, 2);
+    slots[0] = slot_of(0, 0, TO, 0); /* both ranks have it */
+    slots[1] = slot_of(1, 0, TO, 0);
+    slots[2] = slot_of(0, 1, TO, 1);
+    slots[3] = slot_of(1, 1, TO, 2);
     msg.body.bring.ticket = ticket_bytes();
-    msg.body.bring.spots.at = spots;
-    msg.body.bring.spots.count = SL_COUNT(spots);
+    msg.body.bring.slots.at = slots;
+    msg.body.bring.slots.count = SL_COUNT(slots);
     return msg;
 }
 
@@ -450,7 +450,7 @@ static void piece_add(uint64_t part, const unsigned char *at, uint64_t from, uin
                                              .length_bytes = length_bytes,
                                              .digest_low = digest.low,
                                              .digest_high = digest.high};
-    bed.spots[i] = spot_of(part == 2 ? 1 : 0, part == 0 ? 0 : 1, FROM, i);
+    bed.slots[i] = slot_of(part == 2 ? 1 : 0, part == 0 ? 0 : 1, FROM, i);
 }
 
 static void piece_here(uint64_t part, uint64_t from, uint64_t length_bytes)
@@ -469,8 +469,8 @@ static struct sl_msg lend_msg(bool last)
         (struct sl_body_lend){.ticket = ticket_bytes(), .number = ++bed.number, .last = last};
     msg.body.lend.pieces.at = bed.pieces;
     msg.body.lend.pieces.count = bed.piece_count;
-    msg.body.lend.spots.at = bed.spots;
-    msg.body.lend.spots.count = bed.piece_count;
+    msg.body.lend.slots.at = bed.slots;
+    msg.body.lend.slots.count = bed.piece_count;
     bed.piece_count = 0;
     return msg;
 }
@@ -576,15 +576,15 @@ static void calls_fill(void)
 {
     const struct sl_msg ping = {.type = SL_MSG_PING};
     (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "keyer");
-    while (sl_calls_send(bed.self->calls, "keyer", &ping, SL_NEVER_NS, tr_cookie(TR_CALL_NOBODY, 0),
-                         &call_seqs[call_count]) == SL_OK) {
+    while (sl_calls_send(bed.self->calls, "keyer", &ping, SL_NEVER_NS,
+                         tr_cookie(TR_CALL_IGNORED, 0), &call_seqs[call_count]) == SL_OK) {
         call_count++;
     }
 }
 static void calls_empty(void)
 {
     while (call_count > 0) {
-        sl_calls_forget(bed.self->calls, call_seqs[--call_count]);
+        sl_calls_drop(bed.self->calls, call_seqs[--call_count]);
     }
     later(10 * SL_NS_PER_MS);
 }
@@ -841,7 +841,7 @@ START_TEST(loans_that_nobody_reads_are_bounded)
             for (uint32_t part = 0; part < 3; part++) {
                 piece_here(1, 0, LONE);
                 bed.pieces[part].part = part;
-                bed.spots[part].device_block = part;
+                bed.slots[part].device_block = part;
             }
             seqs[i] = lend(true);
             if (i == 0) {
@@ -943,10 +943,10 @@ END_TEST
 
 static void bring_spoil(int how, struct sl_body_bring *body)
 {
-    static struct sl_item_spot spots[4];
+    static struct sl_item_slot slots[4];
     static const struct sl_text key = {.at = "k", .length = 1};
-    memcpy(spots, body->spots.at, sizeof(spots));
-    body->spots.at = spots;
+    memcpy(slots, body->slots.at, sizeof(slots));
+    body->slots.at = slots;
     switch (how) {
     case 0:
         body->ticket.length = 9;
@@ -959,26 +959,26 @@ static void bring_spoil(int how, struct sl_body_bring *body)
         body->from = sl_text_of("no/name");
         break;
     case 3:
-        body->spots.count = 0;
+        body->slots.count = 0;
         break;
     case 4:
         body->keys.at = &key;
         body->keys.count = 1;
         break;
     case 5:
-        spots[2].item = 2;
+        slots[2].item = 2;
         break; /* none for part 1 */
     case 6:
-        spots[1] = spot_of(1, 1, TO, 0);
+        slots[1] = slot_of(1, 1, TO, 0);
         break; /* another length */
     case 7:
-        spots[0].device_block = BLOCKS;
+        slots[0].device_block = BLOCKS;
         break;
     case 8:
-        spots[0].engine_id = 8;
+        slots[0].engine_id = 8;
         break;
     case 9:
-        spots[3].item = HO_PARTS_MAX;
+        slots[3].item = HO_PARTS_MAX;
         break;
     default:
         break;
@@ -1011,10 +1011,10 @@ static void lend_spoil(int how, struct sl_body_lend *body)
         body->number = 2;
         break;
     case 2:
-        body->pieces.count = body->spots.count = 0;
+        body->pieces.count = body->slots.count = 0;
         break;
     case 3:
-        body->spots.count--;
+        body->slots.count--;
         break;
     case 4:
         bed.pieces[0].part_offset_bytes = 1;
@@ -1023,10 +1023,10 @@ static void lend_spoil(int how, struct sl_body_lend *body)
         bed.pieces[0].length_bytes = SHARED + 1;
         break;
     case 6:
-        bed.spots[0].engine_id = 8;
+        bed.slots[0].engine_id = 8;
         break;
     case 7:
-        bed.spots[0].device_block = BLOCKS;
+        bed.slots[0].device_block = BLOCKS;
         break;
     case 8:
         ticket_of("nobody");
@@ -1063,7 +1063,7 @@ START_TEST(a_bad_lend_ends_the_loan)
         replied(PREFILL, lend(false), SL_OK);
         lands(1);
         piece_here(0, _i == 0 ? 2 * PIECE : _i == 1 ? 0 : PIECE, PIECE);
-        bed.spots[0].device_block += _i == 2 ? 1 : 0;
+        bed.slots[0].device_block += _i == 2 ? 1 : 0;
         bed.number += _i == 3 ? 1 : 0;
         replied(PREFILL, lend(false), SL_ERR_INVALID);
         replied(DECODE, bring, SL_ERR_INVALID);
@@ -1501,7 +1501,7 @@ START_TEST(fences_cover_requests_before_them)
         static struct tr_fenced fenced;
         struct sl_msg fence = {
             .type = SL_MSG_FENCE, .op_id = 5, .seq = 100, .sender = sl_text_of("c")};
-        struct sl_return kept = {.op_id = requests[_i].op_id, .seq = requests[_i].seq};
+        struct sl_reply_route kept = {.op_id = requests[_i].op_id, .seq = requests[_i].seq};
         snprintf(kept.to, sizeof(kept.to), "%s", requests[_i].from);
         struct sl_msg late = {.op_id = kept.op_id, .seq = kept.seq, .sender = sl_text_of(kept.to)};
         memset(&fenced, 0, sizeof(fenced));

@@ -103,13 +103,13 @@ START_TEST(what_a_node_made_goes_and_nothing_else)
         struct sl_node_dir_want want = want_of(names[_i].place);
         struct sl_node_dir_seen seen;
         struct sl_error why = {0};
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         if (want.place == SL_NODE_DIR_RUNTIME) {
             file_make("supervisor.lock"); /* as every node leaves */
         }
         file_make(names[_i].name);
 
-        ck_assert_msg(sl_node_dir_look(&want, &seen, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_scan(&want, &seen, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(seen.foreign[0] == '\0', names[_i].known);
         ck_assert_int_eq(sl_node_dir_clear(&want, false, &why), SL_OK);
         ck_assert_int_eq(exists(names[_i].name), !names[_i].goes);
@@ -118,7 +118,7 @@ START_TEST(what_a_node_made_goes_and_nothing_else)
         if (names[_i].place == SL_NODE_DIR_LOG) {
             return; /* it is only removed with the runtime directory */
         }
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK || !names[_i].known, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK || !names[_i].known, "%s", why.text);
         ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
         ck_assert_int_eq(exists(names[_i].name), !names[_i].goes_with_all);
     }
@@ -174,7 +174,7 @@ START_TEST(a_socket_of_another_program_stays)
                        {"app.sock", false},  {"keyer.12.13.sock", false}, {"app.attach", false}};
         struct sl_node_dir_want want = want_of(SL_NODE_DIR_RUNTIME);
         struct sl_error why = {0};
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         for (size_t i = 0; i < SL_COUNT(sockets); i++) {
             struct sockaddr_un address = {.sun_family = AF_UNIX};
             (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", at,
@@ -198,12 +198,12 @@ START_TEST(a_file_where_a_node_has_another_type_is_refused_by_a_start_alone)
         struct sl_node_dir_want want = want_of(SL_NODE_DIR_RUNTIME);
         struct sl_node_dir_seen seen;
         struct sl_error why = {0};
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         file_make(files[_i]);
 
         ck_assert_int_eq(sl_node_dir_check(&want, &seen, &why), SL_ERR_FOREIGN);
         ck_assert_msg(strstr(why.text, files[_i]) != NULL, "%s", why.text);
-        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK);
+        ck_assert_int_eq(sl_node_dir_scan(&want, &seen, &why), SL_OK);
         ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
         ck_assert(exists(files[_i]));
     }
@@ -224,12 +224,12 @@ START_TEST(a_fifo_of_a_files_name_is_refused)
         struct sl_node_dir_seen seen;
         struct sl_error why = {0};
         char path[192];
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         (void)snprintf(path, sizeof(path), "%s/%s", at, fifos[_i].name);
         ck_assert_int_eq(mkfifo(path, 0600), 0);
 
         ck_assert_int_eq(sl_node_dir_check(&want, &seen, &why), SL_ERR_FOREIGN);
-        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK); /* of a node that runs */
+        ck_assert_int_eq(sl_node_dir_scan(&want, &seen, &why), SL_OK); /* of a node that runs */
     }
 END_TEST
 
@@ -242,10 +242,10 @@ START_TEST(a_log_may_be_a_link)
         (void)snprintf(path, sizeof(path), "%s/keyer.jsonl", at);
         ck_assert_int_eq(symlink("/dev/null", path), 0);
 
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         file_make("registrar.jsonl");
         ck_assert_msg(sl_node_dir_check(&want, &seen, &why) == SL_OK, "%s", why.text);
-        ck_assert_msg(sl_node_dir_look(&want, &seen, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_scan(&want, &seen, &why) == SL_OK, "%s", why.text);
     }
 END_TEST
 
@@ -262,8 +262,8 @@ START_TEST(a_place_with_room_may_be_a_link)
             ck_assert_int_eq(symlink(run, path), 0);
         }
 
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
-        ck_assert_msg(sl_node_dir_look(&want, &seen, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_scan(&want, &seen, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(sl_node_dir_clear(&want, false, &why), SL_OK);
         for (size_t i = 0; i < SL_COUNT(links); i++) {
             ck_assert_msg(exists(links[i]), "%s", links[i]);
@@ -280,10 +280,10 @@ START_TEST(a_node_is_known_by_what_only_nodes_make)
         struct sl_error why = {0};
         file_make(files[_i]);
 
-        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK);
+        ck_assert_int_eq(sl_node_dir_scan(&want, &seen, &why), SL_OK);
         ck_assert(!seen.holds && !seen.made);
         file_make("supervisor.lock");
-        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_OK);
+        ck_assert_int_eq(sl_node_dir_scan(&want, &seen, &why), SL_OK);
         ck_assert(seen.holds && seen.made);
     }
 END_TEST
@@ -295,9 +295,9 @@ START_TEST(a_node_that_runs_keeps_its_directory_whatever_others_put_there)
         file_make("mine.txt");
         file_make("settings");
 
-        ck_assert_int_eq(sl_node_dir_take(&want, &why), SL_ERR_FOREIGN);
+        ck_assert_int_eq(sl_node_dir_claim(&want, &why), SL_ERR_FOREIGN);
         ck_assert_msg(sl_node_dir_mark(&want, &why) == SL_OK, "%s", why.text);
-        ck_assert_msg(sl_node_dir_take(&want, &why) == SL_OK, "%s", why.text);
+        ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         ck_assert_int_eq(sl_node_dir_clear(&want, true, &why), SL_OK);
         ck_assert(exists("mine.txt") && !exists("settings"));
     }
@@ -313,7 +313,7 @@ START_TEST(a_segment_is_known_by_its_first_bytes)
         sl_tmpdir_write(path, "an index", 8);
 
         ck_assert_int_eq(sl_node_dir_check(&want, &seen, &why), SL_ERR_FOREIGN);
-        ck_assert_int_eq(sl_node_dir_take(&want, &why), SL_ERR_FOREIGN);
+        ck_assert_int_eq(sl_node_dir_claim(&want, &why), SL_ERR_FOREIGN);
         ck_assert_int_eq(sl_node_dir_clear(&want, false, &why), SL_OK);
         ck_assert(exists("index") && !exists(SL_NODE_DIR_MARKER));
     }
@@ -328,7 +328,7 @@ START_TEST(directory_of_another_node_is_refused_until_that_is_gone)
         sl_tmpdir_at(&tmpdir, "other", path, sizeof(path));
         ck_assert_int_eq(mkdir(path, 0700), 0);
         other.runtime_dir = path;
-        ck_assert_int_eq(sl_node_dir_take(&other, &why), SL_OK);
+        ck_assert_int_eq(sl_node_dir_claim(&other, &why), SL_OK);
         file_make("index");
 
         ck_assert_int_eq(sl_node_dir_check(&mine, &seen, &why), SL_ERR_EXISTS);
@@ -336,7 +336,7 @@ START_TEST(directory_of_another_node_is_refused_until_that_is_gone)
         ck_assert_int_eq(sl_node_dir_clear(&mine, true, &why), SL_OK);
         ck_assert(exists("index"));
         ck_assert_int_eq(rmdir(path), 0);
-        ck_assert_int_eq(sl_node_dir_take(&mine, &why), SL_OK);
+        ck_assert_int_eq(sl_node_dir_claim(&mine, &why), SL_OK);
         ck_assert_int_eq(sl_node_dir_clear(&mine, false, &why), SL_OK);
         ck_assert(!exists("index"));
     }
@@ -370,10 +370,10 @@ START_TEST(a_link_or_a_second_name_where_a_file_was_is_an_error)
         sl_tmpdir_at(&tmpdir, "victim", victim, sizeof(victim));
         sl_tmpdir_write(victim, "mine", 4);
         (void)snprintf(path, sizeof(path), "%s/supervisor.state", at);
-        ck_assert_int_eq(_i < 2 || sl_node_dir_take(&want, &why) == SL_OK, 1);
+        ck_assert_int_eq(_i < 2 || sl_node_dir_claim(&want, &why) == SL_OK, 1);
         ck_assert_int_eq(_i % 2 == 0 ? symlink(victim, path) : link(victim, path), 0);
 
-        ck_assert_int_eq(sl_node_dir_look(&want, &seen, &why), SL_ERR_FOREIGN);
+        ck_assert_int_eq(sl_node_dir_scan(&want, &seen, &why), SL_ERR_FOREIGN);
         ck_assert_msg(strstr(why.text, "supervisor.state") != NULL, "%s", why.text);
     }
 END_TEST

@@ -54,7 +54,7 @@ static void bed_open(const char *peers)
     sl_fabric_options_init(&options, "tcp");
     bed.self = bed.fake.state;
     options.events = (struct sl_fabric_events){.context = bed.self,
-                                               .done = tr_trip_read,
+                                               .done = tr_fetch_batch_read,
                                                .address = tr_fabric_address,
                                                .granted = tr_fabric_granted,
                                                .grant_ended = tr_fabric_grant_ended};
@@ -83,8 +83,8 @@ static void bed_close(void)
     sl_codec_destroy(&bed.codec);
     sl_codec_destroy(&bed.take_codec);
     fake_net_close(&bed.net);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
+    (void)sl_shm_file_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(bed.fake.paths.shm_dir, "index", NULL);
     fake_close(&bed.fake);
 }
 
@@ -776,31 +776,31 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
     {
         bed_open("b@10.0.0.2:1,c@[fd00::2]:1");
         peer_lives("b", 3);
-        tr_stranger(bed.self, "10.0.0.9", "K"); /* anybody */
+        tr_unknown_node(bed.self, "10.0.0.9", "K"); /* anybody */
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
-        tr_stranger(bed.self, "10.0.0.2", "K");
+        tr_unknown_node(bed.self, "10.0.0.2", "K");
 
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
 
         ck_assert_msg(strstr(bed.self->trouble, "10.0.0.2 with key K, the address of node b") !=
                           NULL,
                       "%s", bed.self->trouble);
-        tr_stranger(bed.self, "10.0.0.9", "L"); /* is no reason meanwhile */
+        tr_unknown_node(bed.self, "10.0.0.9", "L"); /* is no reason meanwhile */
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node b") != NULL, "%s",
                       bed.self->trouble);
         for (uint32_t i = 0; i < 1000; i++) { /* many others do not hide a repeated one */
-            tr_stranger(bed.self, "10.0.0.9", i % 2 == 0 ? "M" : "N");
+            tr_unknown_node(bed.self, "10.0.0.9", i % 2 == 0 ? "M" : "N");
             if (i == 500) {
-                tr_stranger(bed.self, "10.0.0.2", "K");
+                tr_unknown_node(bed.self, "10.0.0.2", "K");
             }
         }
         fake_pass(&bed.fake, 9 * SL_NS_PER_S);
         ck_assert_ptr_nonnull(strstr(bed.self->trouble, "the address of node b"));
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
-        tr_stranger(bed.self, "fd00::2", "K");
+        tr_unknown_node(bed.self, "fd00::2", "K");
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node c") != NULL, "%s",
                       bed.self->trouble);
@@ -1541,8 +1541,8 @@ static void book_open(const char *peers, const char *keys)
         ck_assert_int_eq(sl_curve_make(book.keys, name, NULL), SL_OK);
     }
     fake_set(&bed.fake, "cluster_keys", book.keys);
-    bed.self->guide =
-        (struct tr_guide){.lookup = book_lookup, .flush = book_flush, .members = book_members};
+    bed.self->guide = (struct tr_directory_ops){
+        .lookup = book_lookup, .flush = book_flush, .members = book_members};
 }
 
 static void book_close(const char *keys)
@@ -1572,7 +1572,7 @@ static void book_says(const char *const *holders)
             }
         }
     }
-    tr_found(bed.self, book.last.cookie, SL_OK, found, book.last.count);
+    tr_holders_found(bed.self, book.last.cookie, SL_OK, found, book.last.count);
     fake_pass(&bed.fake, 0);
 }
 
@@ -1902,7 +1902,7 @@ START_TEST(a_silent_directory_costs_its_share)
         ck_assert_uint_gt(book.last.deadline_ns, bed.fake.env.now_ns + share_ns * 9 / 10);
 
         fake_pass(&bed.fake, share_ns);
-        tr_found(bed.self, book.last.cookie, SL_ERR_TIMEOUT, NULL, 0);
+        tr_holders_found(bed.self, book.last.cookie, SL_ERR_TIMEOUT, NULL, 0);
         fake_pass(&bed.fake, 0);
 
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1); /* those who are known */
@@ -2074,7 +2074,7 @@ START_TEST(a_large_fetch_asks_in_batches)
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
         ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_TIMEOUT);
         for (uint64_t cookie = 0; cookie < 2; cookie++) {
-            tr_found(bed.self, cookie, SL_ERR_UNREACHABLE, NULL, 0);
+            tr_holders_found(bed.self, cookie, SL_ERR_UNREACHABLE, NULL, 0);
         }
         ck_assert_uint_eq(bed.self->parts_open, 0);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);

@@ -68,7 +68,7 @@ static void *litmus_reader(void *argument)
         litmus->pinned =
             sl_pins_take(litmus->pins, litmus->bed.view, &litmus->entry, &pin) == SL_OK;
         meet(&litmus->reader_round, &litmus->round, round + 1, &litmus->stop);
-        sl_pins_give(litmus->pins, pin);
+        sl_pins_release(litmus->pins, pin);
     }
     return NULL;
 }
@@ -101,7 +101,7 @@ static uint64_t litmus_run(bool fences, uint64_t *rounds)
     bed_insert(&litmus->bed, "first", 1);
     must(bed_find(&litmus->bed, "first", &litmus->entry) == SL_OK);
     must(sl_pins_take(litmus->pins, litmus->bed.view, &litmus->entry, &first) == SL_OK);
-    sl_pins_give(litmus->pins, first);
+    sl_pins_release(litmus->pins, first);
     atomic_store(&fences_on, fences);
     must(pthread_create(&reader, NULL, litmus_reader, litmus) == 0);
     uint64_t round = 1;

@@ -70,8 +70,8 @@ START_TEST(pin_is_seen_until_it_is_given_back)
         ck_assert_uint_eq(sl_pins_pinned_bytes(pins), 4001);
         ck_assert(sl_proc_id_equal(sl_pins_view_owner(view), own_id()));
 
-        sl_pins_give(pins, pin);
-        sl_pins_give(pins, 0); /* none */
+        sl_pins_release(pins, pin);
+        sl_pins_release(pins, 0); /* none */
 
         seen.count = 0;
         sl_pins_view_scan(view, see, &seen);
@@ -97,7 +97,7 @@ START_TEST(entry_that_changed_is_stale)
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pin), SL_ERR_STALE);
         ck_assert_int_eq(bed_find(&bed, "key", &entry), SL_OK);
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pin), SL_OK);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         sl_index_unlink(bed.index, ref, SL_RECORD_RETIRED);
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pin), SL_ERR_STALE);
         ref = bed_insert(&bed, "key", 2);
@@ -129,7 +129,7 @@ START_TEST(slots_and_bytes_are_bounded)
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[1]), SL_OK);
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[2]),
                          SL_ERR_LIMIT); /* slots */
-        sl_pins_give(pins, pins_taken[0]);
+        sl_pins_release(pins, pins_taken[0]);
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[0]), SL_OK);
         sl_pins_destroy(&pins);
 
@@ -137,7 +137,7 @@ START_TEST(slots_and_bytes_are_bounded)
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[0]), SL_OK);
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[1]),
                          SL_ERR_LIMIT); /* bytes */
-        sl_pins_give(pins, pins_taken[0]);
+        sl_pins_release(pins, pins_taken[0]);
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[0]), SL_OK);
         entry.extent.length_bytes = UINT64_MAX; /* nothing wraps */
         ck_assert_int_eq(sl_pins_take(pins, bed.view, &entry, &pins_taken[1]), SL_ERR_LIMIT);
@@ -210,19 +210,20 @@ START_TEST(what_is_said_with_an_access_arrives_within_its_bounds)
         struct sl_pins *pins = pins_in(dir, 2, SL_GIB);
         struct sl_pins_view *view = view_of(dir);
         struct sl_access out[4];
-        struct sl_said said = {.session = 2, .priority = 3, .keep_ns = 90 * SL_NS_PER_S + 1};
-        sl_pins_note_said(pins, 7, 70, sl_said_pack(&said));
+        struct sl_packed_hints said = {
+            .session = 2, .priority = 3, .keep_ns = 90 * SL_NS_PER_S + 1};
+        sl_pins_note_hints(pins, 7, 70, sl_packed_hints_pack(&said));
         sl_pins_note_access(pins, 8, 80);
-        sl_pins_note_said(pins, 9, 90, UINT32_MAX); /* a hostile reader */
+        sl_pins_note_hints(pins, 9, 90, UINT32_MAX); /* a hostile reader */
 
         ck_assert_uint_eq(sl_pins_view_drain(view, out, 4), 3);
 
-        sl_said_unpack(out[0].said, &said);
+        sl_packed_hints_unpack(out[0].said, &said);
         ck_assert_uint_eq(said.session, 2);
         ck_assert_uint_eq(said.priority, 3);
         ck_assert_uint_eq(said.keep_ns, 91 * SL_NS_PER_S); /* whole seconds, upwards */
         ck_assert_uint_eq(out[1].said, 0);
-        sl_said_unpack(out[2].said, &said);
+        sl_packed_hints_unpack(out[2].said, &said);
         ck_assert_uint_le(said.session, 2);
         ck_assert_uint_le(said.priority, 3);
         ck_assert_uint_eq(said.keep_ns, SL_KEEP_NS_MAX);
@@ -365,11 +366,11 @@ static const struct {
 static void client_is_apart(const char *dir, struct sl_proc_id id)
 {
     char client[SL_CLIENT_NAME_BYTES], path[256];
-    const uint64_t space = sl_proc_space() + 1;
+    const uint64_t space = sl_proc_pid_namespace() + 1;
     sl_client_name(id, client);
     (void)snprintf(path, sizeof(path), "%s/pins.%s", dir, client);
     SL_AUTO(close) int fd = open(path, O_WRONLY);
-    ck_assert_int_eq(pwrite(fd, &space, sizeof(space), SL_SEGMENT_OWN_OFFSET_BYTES + 48), 8);
+    ck_assert_int_eq(pwrite(fd, &space, sizeof(space), SL_SHM_FILE_OWN_OFFSET_BYTES + 48), 8);
 }
 
 START_TEST(a_client_lives_as_long_as_its_lock)
@@ -577,7 +578,7 @@ START_TEST(hostile_counts_of_a_client_are_corrupt)
         snprintf(path, sizeof(path), "%s/pins.client", dir);
         int fd = open(path, O_RDWR);
         ck_assert_int_eq(pwrite(fd, &hostile[_i].value, hostile[_i].bytes,
-                                (off_t)SL_SEGMENT_OWN_OFFSET_BYTES + hostile[_i].at),
+                                (off_t)SL_SHM_FILE_OWN_OFFSET_BYTES + hostile[_i].at),
                          hostile[_i].bytes);
         close(fd);
 
@@ -599,9 +600,9 @@ START_TEST(hostile_positions_of_a_client_are_bounded)
         struct sl_pins_view *view = view_of(dir);
         snprintf(path, sizeof(path), "%s/pins.client", dir);
         int fd = open(path, O_RDWR);
-        ck_assert_int_eq(pwrite(fd, &value, 8, SL_SEGMENT_OWN_OFFSET_BYTES + 64),
+        ck_assert_int_eq(pwrite(fd, &value, 8, SL_SHM_FILE_OWN_OFFSET_BYTES + 64),
                          8); /* slots_used */
-        ck_assert_int_eq(pwrite(fd, &value, 8, SL_SEGMENT_OWN_OFFSET_BYTES + 128),
+        ck_assert_int_eq(pwrite(fd, &value, 8, SL_SHM_FILE_OWN_OFFSET_BYTES + 128),
                          8); /* access_position */
         close(fd);
 
@@ -675,7 +676,7 @@ static void *stress_reader(void *argument)
             }
             atomic_fetch_add(&stress->wrong, right ? 0 : 1);
             atomic_fetch_add(&stress->pinned, 1);
-            sl_pins_give(stress->pins, pin);
+            sl_pins_release(stress->pins, pin);
         } else {
             must(err == SL_ERR_STALE || err == SL_ERR_LIMIT);
             atomic_fetch_add(err == SL_ERR_STALE ? &stress->stale : &stress->limit, 1);
@@ -715,7 +716,7 @@ static void stress_reap(struct stress *stress)
             continue;
         }
         sl_index_set_kind(stress->bed.index, stress->retired[i].ref, SL_RECORD_FREE);
-        sl_alloc_give(stress->alloc, stress->retired[i].extent.offset_bytes, STRESS_BYTES);
+        sl_alloc_free(stress->alloc, stress->retired[i].extent.offset_bytes, STRESS_BYTES);
     }
     stress->retired_count = kept;
 }
@@ -860,7 +861,7 @@ static void life_pin(struct life *life, uint32_t number, const struct sl_entry *
     atomic_fetch_add(&life->wrong, right ? 0 : 1);
     atomic_fetch_add(&life->pinned, 1);
     sl_pins_note_access(life->pins, entry->ref, entry->extent.generation);
-    sl_pins_give(life->pins, pin);
+    sl_pins_release(life->pins, pin);
 }
 
 /* Staying keys are returned exactly once, whatever happens to the others. */
@@ -939,7 +940,7 @@ static void life_reap(struct life *life)
             continue;
         }
         sl_index_set_kind(life->bed.index, life->retired[i].ref, SL_RECORD_FREE);
-        sl_alloc_give(life->alloc, life->retired[i].extent.offset_bytes,
+        sl_alloc_free(life->alloc, life->retired[i].extent.offset_bytes,
                       life->retired[i].extent.length_bytes);
     }
     life->retired_count = kept;

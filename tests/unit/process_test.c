@@ -29,7 +29,7 @@
  * of HELLO_REPLY; ends at ENGINE_END. */
 struct echo {
     struct sl_env *env;
-    struct sl_return waiting; /* for a tick, a job, a death or the disk */
+    struct sl_reply_route waiting; /* for a tick, a job, a death or the disk */
     struct sl_disk *disk;
     int file;
     unsigned char *page;
@@ -89,7 +89,7 @@ static sl_err echo_disk_begin(struct echo *self)
 static sl_err echo_disk_next(struct echo *self, const struct sl_msg *msg)
 {
     if (msg->code != SL_OK || msg->body.local_io.bytes != SL_PAGE_BYTES) {
-        sl_return_reply(self->env, &self->waiting, &(struct sl_msg){.code = SL_ERR_IO});
+        sl_reply_route_send(self->env, &self->waiting, &(struct sl_msg){.code = SL_ERR_IO});
         return SL_OK;
     }
     if (msg->body.local_io.cookie == SL_DISK_WRITE) {
@@ -102,7 +102,7 @@ static sl_err echo_disk_next(struct echo *self, const struct sl_msg *msg)
         return self->disk->ops->submit(self->disk, &read, NULL);
     }
     sl_err code = self->page[SL_PAGE_BYTES - 1] == 0x5a ? SL_OK : SL_ERR_CORRUPT;
-    sl_return_reply(self->env, &self->waiting, &(struct sl_msg){.code = code});
+    sl_reply_route_send(self->env, &self->waiting, &(struct sl_msg){.code = code});
     return SL_OK;
 }
 
@@ -128,7 +128,7 @@ static sl_err echo_handle(void *state, const struct sl_msg *msg)
     struct echo *self = state;
     struct sl_env *env = self->env;
     if (!SL_MSG_IS_REPLY(msg->type) && msg->type < SL_MSG_LOCAL_MIN) {
-        sl_return_keep(msg, &self->waiting);
+        sl_reply_route_keep(msg, &self->waiting);
     }
     switch (msg->type) {
     case SL_MSG_FLUSH:
@@ -143,15 +143,15 @@ static sl_err echo_handle(void *state, const struct sl_msg *msg)
     case SL_MSG_OP_FENCED:
         return env->ops->job(env, 4, echo_job, self, 11);
     case SL_MSG_LOCAL_JOB:
-        sl_return_reply(env, &self->waiting, &(struct sl_msg){.code = msg->code});
+        sl_reply_route_send(env, &self->waiting, &(struct sl_msg){.code = msg->code});
         return SL_OK;
     case SL_MSG_CANCEL:
         return echo_watch(self, msg->body.cancel.target_op);
     case SL_MSG_LOCAL_DIED:
-        sl_return_reply(env, &self->waiting,
-                        &(struct sl_msg){.code = msg->body.local_died.cookie == 4711
-                                                     ? SL_ERR_PEER_DIED
-                                                     : SL_ERR_INTERNAL});
+        sl_reply_route_send(env, &self->waiting,
+                            &(struct sl_msg){.code = msg->body.local_died.cookie == 4711
+                                                         ? SL_ERR_PEER_DIED
+                                                         : SL_ERR_INTERNAL});
         return SL_OK;
     case SL_MSG_DISK_RECLAIM:
         return echo_disk_begin(self);
@@ -177,7 +177,7 @@ static sl_err echo_tick(void *state, uint64_t now_ns)
     if (now_ns >= self->finish_at_ns) {
         self->env->ops->finish(self->env);
     } else if (self->waiting.type == SL_MSG_POOLS) {
-        sl_return_reply(self->env, &self->waiting, &(struct sl_msg){.code = SL_OK});
+        sl_reply_route_send(self->env, &self->waiting, &(struct sl_msg){.code = SL_OK});
     }
     return SL_OK;
 }

@@ -203,9 +203,9 @@ static const uint64_t unfit[] = {0, 1, 2048, 4095, 4097, 12288, UINT64_C(128) <<
 
 START_TEST(unfit_sizes_are_told)
     {
-        ck_assert(!sl_queue_bytes_are_fit(unfit[_i]));
-        ck_assert(sl_queue_bytes_are_fit(4096));
-        ck_assert(sl_queue_bytes_are_fit(64 * SL_MIB));
+        ck_assert(!sl_queue_bytes_valid(unfit[_i]));
+        ck_assert(sl_queue_bytes_valid(4096));
+        ck_assert(sl_queue_bytes_valid(64 * SL_MIB));
     }
 END_TEST
 

@@ -129,7 +129,7 @@ static sl_err shake(bool answers, uint32_t cut, struct sl_error *why)
     sl_err err = answers ? SL_ERR_BUSY : sl_handshake_step(ours, "", 0, why);
     int their_end = 0;
     for (unsigned round = 0; round < 20000 && (err == SL_ERR_BUSY || their_end != 1); round++) {
-        uint32_t said = sl_handshake_say(ours, bytes, cut);
+        uint32_t said = sl_handshake_output(ours, bytes, cut);
         if (said > 0) {
             ck_assert_int_eq(BIO_write(SSL_get_rbio(theirs), bytes, (int)said), (int)said);
         }
@@ -193,10 +193,10 @@ static void send_theirs(struct sl_runs to, uint32_t length_bytes, uint32_t cut,
         }
         struct iovec space = sl_opener_space(&in);
         ck_assert_uint_ge(BIO_ctrl_pending(SSL_get_wbio(theirs)),
-                          sl_opener_wants(&in, length_bytes - came) > cut ? 1 : 1);
+                          sl_opener_bytes_missing(&in, length_bytes - came) > cut ? 1 : 1);
         int more = BIO_read(SSL_get_wbio(theirs), space.iov_base, (int)SL_MIN(space.iov_len, cut));
         ck_assert_int_gt(more, 0);
-        sl_opener_came(&in, (uint32_t)more);
+        sl_opener_received(&in, (uint32_t)more);
     }
     ck_assert_int_eq(sl_opener_take(&in, to, 1, NULL), 0);
 }
@@ -294,7 +294,7 @@ START_TEST(what_was_changed_is_not_opened)
             first = 1022; /* the second one without the first */
         }
         memcpy(space.iov_base, record + first, length);
-        sl_opener_came(&in, length);
+        sl_opener_received(&in, length);
         memset(got, 0x55, 2000);
         int32_t taken = sl_opener_take(&in, sl_runs_of(got, 1000), 1000, NULL);
         if (at == 3 || at == 4) { /* its length */
@@ -316,7 +316,7 @@ START_TEST(a_record_that_comes_again_is_refused)
         for (int i = 0; i < 2; i++) {
             struct iovec space = sl_opener_space(&in);
             memcpy(space.iov_base, record, (size_t)bytes);
-            sl_opener_came(&in, (uint32_t)bytes);
+            sl_opener_received(&in, (uint32_t)bytes);
             ck_assert_int_eq(sl_opener_take(&in, sl_runs_of(got, 1000), 1000, NULL),
                              i == 0 ? 1000 : -EBADMSG);
         }
@@ -331,7 +331,7 @@ START_TEST(an_end_is_an_end)
         int alert = BIO_read(SSL_get_wbio(theirs), bytes, sizeof(bytes));
         struct iovec space = sl_opener_space(&in);
         memcpy(space.iov_base, bytes, (size_t)alert);
-        sl_opener_came(&in, (uint32_t)alert);
+        sl_opener_received(&in, (uint32_t)alert);
         ck_assert_int_eq(sl_opener_take(&in, sl_runs_of(got, 16), 16, NULL), -ECONNRESET);
     }
 END_TEST

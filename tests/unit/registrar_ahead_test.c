@@ -341,7 +341,7 @@ static const struct {
 
 START_TEST(grants_ahead_keep_their_bounds)
     {
-        const char *const settings[] = {"grants_ahead_max", bounds[_i].count_max, NULL};
+        const char *const settings[] = {"prealloc_max", bounds[_i].count_max, NULL};
         struct node *node = node_start(settings);
         struct sl_pins *pins[3];
         char name[32];
@@ -365,7 +365,7 @@ END_TEST
 
 START_TEST(a_used_grant_makes_room_for_the_next)
     {
-        static const char *const settings[] = {"grants_ahead_max", "2", NULL};
+        static const char *const settings[] = {"prealloc_max", "2", NULL};
         struct node *node = node_start(settings);
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         char key[16];
@@ -433,7 +433,7 @@ START_TEST(pinned_grant_stays_until_its_writer_is_done)
         } else if (_i == ENDS_BY_ABORT) {
             ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
         } else if (_i == ENDS_BY_UNPIN) {
-            sl_pins_give(pins, pin);
+            sl_pins_release(pins, pin);
             fake_pass(&node->fake, SL_NS_PER_S);
         } else {
             fake_die(&node->fake, proc_of(11));
@@ -541,7 +541,7 @@ START_TEST(memory_of_a_draft_that_is_not_ended_is_free_after_its_time)
         ck_assert_int_eq(draft_of(node, "client.1", draft_times[_i].ttl_ns, &left), SL_OK);
         fake_pass(&node->fake, draft_times[_i].time_ns - SL_NS_PER_MS);
         ck_assert_int_eq(draft_pin(node, pins, &left, &pin), SL_OK);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         ck_assert_uint_eq(used(node), SPACE);
 
         fake_pass(&node->fake, SL_NS_PER_S);
@@ -583,7 +583,7 @@ START_TEST(draft_under_write_is_nobodys_until_the_writer_is_done)
 
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), SPACE);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         fake_pass(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), 0);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
@@ -642,7 +642,7 @@ START_TEST(of_many_drafts_those_that_nobody_writes_are_free)
 
         ck_assert_uint_eq(used(node), SL_COUNT(pin) * 4096);
         for (uint32_t i = 0; i < SL_COUNT(pin); i++) {
-            sl_pins_give(pins, pin[i]);
+            sl_pins_release(pins, pin[i]);
         }
         fake_pass(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), 0);
@@ -787,7 +787,7 @@ START_TEST(grant_that_was_taken_back_while_pinned_is_known_after_a_restart)
         node_restart(node);
 
         ck_assert_uint_eq(used(node), SPACE);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         fake_pass(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), 0);
         sl_pins_destroy(&pins);

@@ -104,7 +104,7 @@ static void sums_are_exact(struct node *node)
         const struct reg_contribution *at = &self->contributions->all[i];
         ck_assert_uint_eq(at->used_bytes, used[i]);
         ck_assert_uint_eq(at->value_count, counts[i]);
-        if (at->state == REG_CONTRIBUTION_STANDS) {
+        if (at->state == REG_CONTRIBUTION_ACTIVE) {
             ck_assert_uint_le(at->used_bytes, at->length_bytes);
             total += at->length_bytes;
         }
@@ -588,7 +588,7 @@ START_TEST(pinned_bytes_stay_and_the_number_is_free)
             snprintf(name, sizeof(name), "c%u", i);
             ck_assert_int_eq(contribute(node, "client.1", name, 4096, false), SL_OK);
         }
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         settle(node);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         sl_pins_destroy(&pins);

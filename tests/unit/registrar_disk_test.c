@@ -664,7 +664,7 @@ START_TEST(promote_brings_an_object_back)
         const struct sl_item_fill *fill = &request.body.disk_read.items.at[0];
         ck_assert_str_eq(fill->key.at, "k0");
         ck_assert_uint_eq(fill->length_bytes, BIG);
-        ck_assert(sl_index_claim_stands(node->view, (sl_ref)fill->ref, fill->generation));
+        ck_assert(sl_index_claim_exists(node->view, (sl_ref)fill->ref, fill->generation));
         ck_assert(!in_memory(node, "k0"));
         uint64_t generation = fill->generation;
 

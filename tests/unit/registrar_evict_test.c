@@ -260,7 +260,7 @@ START_TEST(pinned_bytes_are_not_given_to_another)
         ck_assert(!node_sees(node, "k0"));
         ck_assert(!node_sees(node, "k1")); /* its bytes were taken instead */
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         fake_pass(&node->fake, 100 * SL_NS_PER_MS);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         grant = node_grant(node, "client.1", "k5", BIG);
@@ -625,9 +625,9 @@ START_TEST(what_is_spared_is_looked_at_again)
         struct registrar *self = node->fake.state;
         node_client(node, "client.1", 11);
         node_put(node, "client.1", "fresh", 64);
-        reg_spare_young(self, 1);
+        reg_protect_recent(self, 1);
         ck_assert(!reg_make_index_room(self));
-        reg_spare_none(self);
+        reg_protect_none(self);
 
         ck_assert(reg_make_index_room(self));
 

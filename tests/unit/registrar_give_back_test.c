@@ -231,7 +231,7 @@ START_TEST(memory_that_may_be_registered_stays)
         if (registered[_i] == lent) { /* a client has a GPU of its own */
             ck_assert_int_eq(sl_arena_attach(node->fake.paths.shm_dir, 0, true, &client, NULL),
                              SL_OK);
-            ck_assert(sl_arena_keep(client));
+            ck_assert(sl_arena_forbid_freeing(client));
         }
 
         ck_assert_int_eq(withdraw(node, "a"), SL_OK);

@@ -4,7 +4,7 @@
 #include "actors/registrar/parts.h"
 #include "actors/registrar/presence/peers.h"
 #include "ipc/shm/sl_counts.h"
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 #include "tests/unit/registrar_support.h"
 
 #include <stdlib.h>
@@ -127,12 +127,12 @@ START_TEST(clients_killed_before_their_hello_leave_nothing)
         ck_assert_int_eq(sl_counts_read(shm_dir, &sum, NULL), SL_OK);
         ck_assert_uint_eq(sum.client_count, 1);
         for (uint32_t i = 0; i < 2; i++) {
-            struct sl_segment_found found;
+            struct sl_shm_file_found found;
             char name[SL_CLIENT_NAME_BYTES], file[SL_PINS_NAME_BYTES];
             sl_client_name((struct sl_proc_id){.pid = 11, .start_time = SL_PROC_CLIENT_BIT | i},
                            name);
             sl_pins_name(name, file);
-            ck_assert_int_eq(sl_segment_look(shm_dir, file, &found, NULL),
+            ck_assert_int_eq(sl_shm_file_look(shm_dir, file, &found, NULL),
                              i == 0 ? SL_OK : SL_ERR_NOT_FOUND);
             sl_counts_close(&counts[i]);
             sl_pins_destroy(&pins[i]);

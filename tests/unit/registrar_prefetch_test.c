@@ -347,7 +347,7 @@ START_TEST(prefetch_evicts_nothing_that_is_pinned)
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
         ck_assert(in_memory(node, 2) && in_memory(node, 3) && in_memory(node, 4));
         ck_assert(!in_memory(node, 5) && in_memory(node, 6));
-        sl_pins_give(pins, pin[1]);
+        sl_pins_release(pins, pin[1]);
         (void)prefetch(node, 1, 1);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
         ck_assert(in_memory(node, 2) && !in_memory(node, 3) && in_memory(node, 4));
@@ -467,9 +467,9 @@ START_TEST(what_is_for_nodes_is_refused)
     {
         const struct sl_text key = sl_text_of(key_of(0));
         const struct sl_item_group group = {.key = key, .part_count = 1};
-        const struct sl_item_spot spot = {.engine_id = 1};
+        const struct sl_item_slot slot = {.engine_id = 1};
         struct sl_body_bring asked[] = {
-            {.groups = {&group, 1}}, {.spots = {&spot, 1}}, {.chain = true}, {.sure = true}};
+            {.groups = {&group, 1}}, {.slots = {&slot, 1}}, {.chain = true}, {.sure = true}};
         struct node *node = node_on_disk(1);
         struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = SL_NS_PER_S}, reply;
         msg.body.bring = asked[_i];

@@ -678,8 +678,8 @@ END_TEST
  * kept for a minute. */
 static struct node *node_with_kept(uint32_t count, uint32_t kept)
 {
-    static const struct sl_said nothing;
-    static const struct sl_said keep = {.keep_ns = 60 * SL_NS_PER_S};
+    static const struct sl_packed_hints nothing;
+    static const struct sl_packed_hints keep = {.keep_ns = 60 * SL_NS_PER_S};
     struct node *node = node_start(settings);
     node_client(node, "client.1", 11);
     tierer_arrive(node, TIERER_PID);

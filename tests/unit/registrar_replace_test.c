@@ -253,7 +253,7 @@ START_TEST(a_reader_keeps_what_it_pinned)
         ck_assert(!sl_index_unchanged(node->view, &entry));
         node_restart(node); /* and in the next life */
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 2 * 8192);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         settle(node);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
         sl_pins_destroy(&pins);

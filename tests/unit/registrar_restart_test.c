@@ -272,7 +272,7 @@ START_TEST(pins_hold_across_a_restart)
         bool apart = grant.offset_bytes + 2 * BIG <= entry.extent.offset_bytes ||
                      grant.offset_bytes >= entry.extent.offset_bytes + BIG;
         ck_assert(apart);
-        sl_pins_give(pins, pin);
+        sl_pins_release(pins, pin);
         fake_pass(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         sl_pins_destroy(&pins);
@@ -546,14 +546,14 @@ static uint32_t notes_of(const struct registrar *self, uint32_t wanted)
 /* Killed between the new record and the end of the old one. */
 START_TEST(of_two_notes_of_what_was_learnt_one_is_left)
     {
-        static unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
+        static unsigned char bytes[SL_DENSITY_SAVED_BYTES];
         struct node *node = node_start(NULL);
         struct registrar *self = node->fake.state;
         struct sl_density_stats stats;
         sl_ref note = 0;
         node_client(node, "client.1", 11);
         node_put(node, "client.1", "k", 100);
-        uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
+        uint32_t length_bytes = sl_density_save(self->units->density, bytes);
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_int_eq(
                 sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &note, NULL),
@@ -574,7 +574,7 @@ END_TEST
 START_TEST(a_restart_is_no_reference_and_no_time_that_units_spent)
     {
         enum { OBJECTS = 1500 };
-        static float learnt[SL_DENSITY_LEARNT_BYTES / sizeof(float)];
+        static float learnt[SL_DENSITY_SAVED_BYTES / sizeof(float)];
         struct node *node = node_start(NULL);
         struct registrar *self = node->fake.state;
         char key[16];
@@ -596,7 +596,7 @@ START_TEST(a_restart_is_no_reference_and_no_time_that_units_spent)
         }
         node_put(node, "client.1", "k", 64);
         double spent = 0;
-        (void)sl_density_learnt(self->units->density, learnt);
+        (void)sl_density_save(self->units->density, learnt);
         for (uint32_t i = 4; i < 4 + SL_DENSITY_CELLS; i++) {
             spent += (double)learnt[i];
         }

@@ -28,7 +28,7 @@ static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid
 
 /* A block of one part under "m/NUMBER", after "m/PARENT". */
 static void block_put(struct node *node, uint32_t number, const char *parent,
-                      const struct sl_said *said)
+                      const struct sl_packed_hints *said)
 {
     char key[32];
     (void)snprintf(key, sizeof(key), "m/%u", number);
@@ -46,8 +46,8 @@ static struct sl_density_note view_of(struct node *node, const char *key)
     return view;
 }
 
-static const struct sl_said nothing;
-static const struct sl_said all = {
+static const struct sl_packed_hints nothing;
+static const struct sl_packed_hints all = {
     .session = REG_HINT_ENDS, .priority = REG_PRIORITY_HIGH, .keep_ns = 60 * SL_NS_PER_S};
 
 static void check_all_is_known(struct node *node, const char *key)
@@ -85,7 +85,7 @@ START_TEST(what_comes_with_a_load_is_known_of_the_block)
         block_put(node, 2, "m/1", &nothing);
         ck_assert(node_entry(node, "m/2/0", &entry));
 
-        sl_pins_note_said(pins, entry.ref, entry.extent.generation, sl_said_pack(&all));
+        sl_pins_note_hints(pins, entry.ref, entry.extent.generation, sl_packed_hints_pack(&all));
         fake_pass(&node->fake, SL_NS_PER_S);
 
         check_all_is_known(node, "m/2");
@@ -106,8 +106,8 @@ START_TEST(what_comes_with_a_stores_own_note_does_not_count)
         block_put(node, 1, NULL, &nothing);
         ck_assert(node_entry(node, "m/1/0", &entry));
 
-        sl_pins_note_said(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
-                          sl_said_pack(&all));
+        sl_pins_note_hints(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
+                           sl_packed_hints_pack(&all));
         fake_pass(&node->fake, SL_NS_PER_S);
 
         ck_assert(!view_of(node, "m/1").kept);
@@ -126,8 +126,8 @@ START_TEST(what_is_said_by_itself_is_known_and_is_no_use)
         ck_assert(node_entry(node, "m/1/0", &entry));
         uint32_t uses = view_of(node, "m/1").use_count;
 
-        sl_pins_note_said(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
-                          sl_said_pack(&all) | SL_SAID_ALONE);
+        sl_pins_note_hints(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
+                           sl_packed_hints_pack(&all) | SL_SAID_ALONE);
         fake_pass(&node->fake, SL_NS_PER_S);
 
         check_all_is_known(node, "m/1");
@@ -150,7 +150,7 @@ START_TEST(what_was_noted_before_a_value_came_to_disk_is_known)
         block_put(node, 1, NULL, &nothing);
         ck_assert(node_entry(node, "m/1/0", &entry));
 
-        sl_pins_note_said(pins, entry.ref, entry.extent.generation, sl_said_pack(&all));
+        sl_pins_note_hints(pins, entry.ref, entry.extent.generation, sl_packed_hints_pack(&all));
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
         fake_pass(&node->fake, SL_NS_PER_S);
 
@@ -204,7 +204,7 @@ END_TEST
 START_TEST(what_was_to_be_kept_is_so_on_disk_though_memory_had_no_part_for_it)
     {
         static const char *const settings[] = {"disk", "64MiB", NULL};
-        static const struct sl_said keep = {.keep_ns = 60 * SL_NS_PER_S};
+        static const struct sl_packed_hints keep = {.keep_ns = 60 * SL_NS_PER_S};
         struct node *node = node_start(settings);
         struct registrar *self = node->fake.state;
         uint32_t on_disk_count = 0;

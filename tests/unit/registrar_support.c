@@ -264,7 +264,7 @@ void node_put_block(struct node *node, const char *sender, const char *group, ui
 }
 
 void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
-                   uint64_t length, const struct sl_said *said)
+                   uint64_t length, const struct sl_packed_hints *said)
 {
     static struct grants grants;
     char part[64];

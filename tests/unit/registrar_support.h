@@ -91,7 +91,7 @@ void node_put_block(struct node *node, const char *sender, const char *group, ui
 /* Puts a block of one part, KEY/0, with the engine's hints. parent_hash: of the block before it; 0:
  * none. */
 void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
-                   uint64_t length, const struct sl_said *said);
+                   uint64_t length, const struct sl_packed_hints *said);
 sl_err node_remove(struct node *node, const char *sender, const char *key);
 
 bool node_sees(struct node *node, const char *key); /* to a reader */

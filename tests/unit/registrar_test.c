@@ -734,7 +734,7 @@ START_TEST(an_expired_reservation_frees_the_key_but_not_the_bytes_of_a_client)
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
         struct sl_item_grant rival = node_grant(node, "client.2", "a", 5000);
         ck_assert_uint_ne(rival.offset_bytes, late.offset_bytes);
-        ck_assert(!sl_index_claim_stands(node->view, (sl_ref)late.ref, late.generation));
+        ck_assert(!sl_index_claim_exists(node->view, (sl_ref)late.ref, late.generation));
         ck_assert_int_eq(node_commit(node, "client.1", "a", &late),
                          SL_ERR_STALE); /* and says that it is done */
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);

@@ -19,7 +19,7 @@ import replay_library as library  # noqa: E402
 import suite  # noqa: E402
 
 STRUCTURES = {"sl_error": library.Error, "sl_client_options": library._ClientOptions, "sl_engine_layer": library._Layer, "sl_engine_pool": library._Pool,
-              "sl_model": library._Model, "sl_engine_options": library._EngineOptions, "sl_hints": library.Hints, "sl_prefill": library.Prefill, "sl_op_request": library._Request,
+              "sl_model": library._Model, "sl_engine_options": library._EngineOptions, "sl_hints": library.Hints, "sl_compute_rate": library.Prefill, "sl_op_request": library._Request,
               "sl_op_result": library.Result, "replay_place": library._Place}
 CODES = ("OK", "NOT_FOUND", "LIMIT", "TIMEOUT", "UNREACHABLE", "PROTOCOL", "VERSION", "PERMISSION", "INVALID", "CONFIG", "FOREIGN")
 

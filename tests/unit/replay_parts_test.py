@@ -74,11 +74,11 @@ class Sessions(unittest.TestCase):
         for ends_told, hints_right, at_end, at_others in ((None, None, UNKNOWN, UNKNOWN), (0, None, UNKNOWN, UNKNOWN), (1, None, ENDS, UNKNOWN),
                                                           (None, 0, GOES_ON, ENDS), (None, 1, ENDS, GOES_ON)):
             for request in range(1000):
-                self.assertEqual(replay_trace.session_said(ends_told, hints_right, 7, True, request), at_end)
-                self.assertEqual(replay_trace.session_said(ends_told, hints_right, 7, False, request), at_others)
+                self.assertEqual(replay_trace.session_hint(ends_told, hints_right, 7, True, request), at_end)
+                self.assertEqual(replay_trace.session_hint(ends_told, hints_right, 7, False, request), at_others)
 
     def test_a_seed_draws_the_same_and_another_one_others(self):
-        said = {seed: [replay_trace.session_said(0.3, None, seed, True, request) for request in range(10000)] for seed in (1, 2)}
+        said = {seed: [replay_trace.session_hint(0.3, None, seed, True, request) for request in range(10000)] for seed in (1, 2)}
         alike = sum(map(int.__eq__, said[1], said[2]))
         self.assertTrue(2800 <= said[1].count(ENDS) <= 3200)
         self.assertTrue(5500 <= alike <= 6100)  # 0.3^2 + 0.7^2 of them, by chance
@@ -89,7 +89,7 @@ class Sessions(unittest.TestCase):
         pauses = [1000 + i for i in range(1000)]
 
         def said(*shares):
-            return [replay_trace.pause_said(*shares, 1, pauses, request) for request in range(1000)]
+            return [replay_trace.pause_hint(*shares, 1, pauses, request) for request in range(1000)]
 
         self.assertEqual(said(0, 1, 0), [0] * 1000)
         self.assertEqual(said(1, 1, 0), pauses)

@@ -166,7 +166,7 @@ static void learn(struct sl_sessions *sessions, uint32_t count, uint64_t back_ns
     for (uint32_t i = 0; i < count; i++) {
         uint64_t at_ns = i * S;
         while (sl_sessions_due(sessions, at_ns, &due)) {
-            sl_sessions_tried(sessions, &due, false, 0, at_ns);
+            sl_sessions_result(sessions, &due, false, 0, at_ns);
         }
         (void)turn(sessions, 1000 + i, 100 * S, at_ns);
         if (back_ns != 0) {
@@ -242,7 +242,7 @@ START_TEST(a_session_that_was_refused_is_due_again_later_and_one_that_came_is_no
             (void)turn(sessions, 1, 100 * S, 0);
             uint64_t at_ns = due_at(sessions, 0, 200 * S, &due);
 
-            sl_sessions_tried(sessions, &due, here != 0, 0.5, at_ns);
+            sl_sessions_result(sessions, &due, here != 0, 0.5, at_ns);
             uint64_t next_ns = due_at(sessions, at_ns, 5 * S, &again);
 
             ck_assert(here != 0 ? next_ns == SL_NEVER_NS : next_ns > at_ns);
@@ -261,9 +261,9 @@ START_TEST(the_answer_of_a_try_before_the_last_turn_is_not_taken_for_the_newer_o
         (void)turn(sessions, 1, 100 * S, at_ns);
         uint64_t next_ns = due_at(sessions, at_ns, 200 * S, &due);
 
-        sl_sessions_tried(sessions, &old, true, 0.5, next_ns);
+        sl_sessions_result(sessions, &old, true, 0.5, next_ns);
         ck_assert_uint_eq(due_at(sessions, next_ns, 200 * S, &again), SL_NEVER_NS);
-        sl_sessions_tried(sessions, &due, false, 0.5, next_ns);
+        sl_sessions_result(sessions, &due, false, 0.5, next_ns);
 
         ck_assert_uint_ne(due_at(sessions, next_ns, 200 * S, &again), SL_NEVER_NS);
         sl_sessions_destroy(&sessions);
@@ -286,7 +286,7 @@ START_TEST(what_came_and_left_before_its_time_is_due_again)
             sl_sessions_edge(sessions, 0.04, 0);
             (void)turn(sessions, 1, 100 * S, 0);
             uint64_t at_ns = due_at(sessions, 0, 200 * S, &due);
-            sl_sessions_tried(sessions, &due, true, 0.5, at_ns);
+            sl_sessions_result(sessions, &due, true, 0.5, at_ns);
             ck_assert_uint_eq(due_at(sessions, at_ns, 2 * S, &again), SL_NEVER_NS);
 
             here = stays != 0;
@@ -307,7 +307,7 @@ START_TEST(when_room_is_short_sessions_are_due_later)
             sl_sessions_edge(sessions, 0.02, 0);
             for (uint32_t i = 0; i < 200; i++) {
                 const struct sl_session_due none = {.session = 0};
-                sl_sessions_tried(sessions, &none, false, full != 0 ? 1.5 : 0.0, 0);
+                sl_sessions_result(sessions, &none, false, full != 0 ? 1.5 : 0.0, 0);
             }
             (void)turn(sessions, 1, 100 * S, 0);
             at_ns[full] = due_at(sessions, 0, 200 * S, &due);
@@ -339,7 +339,7 @@ static const struct {
     {0.02, 20 * S, 10 * S, 200 * S, 110 * S, 210 * S},     /* later */
     {0.04, 100 * S, 3000 * S, 40 * S, 3020 * S, 3040 * S}, /* no less exact in a long pause */
     {0.04, 100 * S, 10 * S, 0, 10 * S, 11 * S},            /* it is over */
-    {0.04, 100 * S, 10 * S, SL_TOLD_UNKNOWN, SL_NEVER_NS, SL_NEVER_NS},
+    {0.04, 100 * S, 10 * S, SL_SESSION_PAUSE_UNKNOWN, SL_NEVER_NS, SL_NEVER_NS},
 };
 START_TEST(what_is_told_in_a_pause_counts_from_then_on)
     {
@@ -349,8 +349,8 @@ START_TEST(what_is_told_in_a_pause_counts_from_then_on)
         sl_sessions_edge(sessions, tellings[_i].edge, 0);
         (void)named_turn(sessions, 77, true, tellings[_i].at_first_ns, 0);
 
-        ck_assert(!sl_sessions_told(sessions, 78, S, at_ns));
-        ck_assert(sl_sessions_told(sessions, 77, tellings[_i].told_ns, at_ns));
+        ck_assert(!sl_sessions_report_pause(sessions, 78, S, at_ns));
+        ck_assert(sl_sessions_report_pause(sessions, 77, tellings[_i].told_ns, at_ns));
 
         uint64_t due_ns = due_at(sessions, at_ns, 300 * S, &due);
         ck_assert_msg(due_ns >= tellings[_i].from_ns && due_ns <= tellings[_i].until_ns, "%lu",
@@ -365,7 +365,7 @@ START_TEST(a_store_that_ends_in_a_told_pause_does_not_move_its_end)
         struct sl_session_due due;
         sl_sessions_edge(sessions, 0.04, 0);
         (void)named_turn(sessions, 77, true, 0, 0);
-        (void)sl_sessions_told(sessions, 77, 40 * S, S);
+        (void)sl_sessions_report_pause(sessions, 77, 40 * S, S);
 
         (void)named_turn(sessions, 77, false, 0, 21 * S);
 
@@ -386,7 +386,7 @@ static bool over_is_believed(uint64_t back_ns)
     sl_sessions_edge(sessions, 0.04, 0);
     for (uint32_t i = 0; i < 500; i++, now_ns += 100 * S) {
         (void)named_turn(sessions, 77, true, 100 * S, now_ns);
-        (void)sl_sessions_told(sessions, 77, 0, now_ns + 50 * S);
+        (void)sl_sessions_report_pause(sessions, 77, 0, now_ns + 50 * S);
         believed = due_at(sessions, now_ns + 50 * S, 10 * S, &due) < now_ns + 60 * S;
         (void)named_turn(sessions, 77, true, 0, now_ns + 50 * S + back_ns);
     }

@@ -746,7 +746,7 @@ START_TEST(loop_that_others_wait_for_hears_what_is_its_own)
         struct sl_loop *loop = outer.loop;
         int ends[2];
         ck_assert_int_eq(epoll_ctl(outer.epoll_fd, EPOLL_CTL_ADD, sl_loop_fd(loop), &event), 0);
-        sl_loop_wait_by(loop, outer_wait, &outer);
+        sl_loop_set_wait(loop, outer_wait, &outer);
         ck_assert_int_eq(pipe(ends), 0);
         ck_assert_int_eq(sl_loop_fd_add(loop, ends[0], SL_LOOP_READ, on_fd, &seen, NULL), SL_OK);
         sl_loop_on_wake(loop, on_wake, &seen);

@@ -98,7 +98,7 @@ START_TEST(a_file_that_was_cut_is_made_anew_and_readers_follow)
         ck_assert(sl_seen_has(reader, hash_of(7)));
         (void)snprintf(path, sizeof path, "%s/seen", dir);
         ck_assert_int_eq(truncate(path, 9000), 0);
-        ck_assert(sl_segment_file_is_short(dir, "seen", NULL));
+        ck_assert(sl_shm_file_file_is_short(dir, "seen", NULL));
         (void)sl_seen_has(reader, hash_of(7)); /* no process crashes */
         sl_seen_close(&seen);
 

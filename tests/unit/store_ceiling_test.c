@@ -53,12 +53,12 @@ sl_err __wrap_sl_get_pinned(struct sl_client *client, struct sl_object_key key, 
     return answer;
 }
 
-sl_err __wrap_sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                            bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
-                            struct sl_error *why);
-sl_err __wrap_sl_get_pieces(struct sl_client *client, const struct sl_pieces *items, uint32_t count,
-                            bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
-                            struct sl_error *why)
+sl_err __wrap_sl_getv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
+                      bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                      struct sl_error *why);
+sl_err __wrap_sl_getv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
+                      bool whole, uint64_t *lengths, sl_err *codes, uint64_t timeout_ns,
+                      struct sl_error *why)
 {
     (void)client, (void)items, (void)whole, (void)timeout_ns, (void)why;
     now_ns += read_ns;
@@ -131,13 +131,13 @@ END_TEST
 
 START_TEST(values_that_come_slowly_are_copied_until_the_ceiling)
     {
-        struct sl_pieces items[KEYS];
-        struct sl_piece pieces[KEYS];
+        struct sl_iov_list items[KEYS];
+        struct sl_iov pieces[KEYS];
         char into[KEYS];
         int64_t results[KEYS];
         for (uint32_t i = 0; i < KEYS; i++) {
-            pieces[i] = (struct sl_piece){.at = &into[i], .length_bytes = 1};
-            items[i] = (struct sl_pieces){.key = keys[i], .at = &pieces[i], .count = 1};
+            pieces[i] = (struct sl_iov){.at = &into[i], .length_bytes = 1};
+            items[i] = (struct sl_iov_list){.key = keys[i], .at = &pieces[i], .count = 1};
         }
         read_ns = READ_NS;
         uint64_t lengths[KEYS];

@@ -26,10 +26,10 @@ START_TEST(one_odd_byte_is_seen_anywhere)
                 memset(text, 'a', sizeof text);
                 const struct sl_object_key key = {.at = text, .length = length};
                 ck_assert(sl_store_key_plain(tenant_of(""), key));
-                ck_assert(sl_key_fine(key));
+                ck_assert(sl_key_valid(key));
                 text[at] = odd[_i];
                 ck_assert(!sl_store_key_plain(tenant_of(""), key));
-                ck_assert(!sl_key_fine(key));
+                ck_assert(!sl_key_valid(key));
             }
         }
     }
@@ -45,9 +45,9 @@ START_TEST(utf8_is_plain_and_lengths_count_with_the_prefix)
         ck_assert(!sl_store_key_plain(tenant_of(""), (struct sl_object_key){text, 1025}));
         ck_assert(sl_store_key_plain(tenant_of("\1t\1"), (struct sl_object_key){text, 1021}));
         ck_assert(!sl_store_key_plain(tenant_of("\1t\1"), (struct sl_object_key){text, 1022}));
-        ck_assert(!sl_key_fine((struct sl_object_key){text, 1025}));
-        ck_assert(!sl_key_fine((struct sl_object_key){text, 0}));
-        ck_assert(!sl_key_fine((struct sl_object_key){NULL, 1}));
+        ck_assert(!sl_key_valid((struct sl_object_key){text, 1025}));
+        ck_assert(!sl_key_valid((struct sl_object_key){text, 0}));
+        ck_assert(!sl_key_valid((struct sl_object_key){NULL, 1}));
     }
 END_TEST
 

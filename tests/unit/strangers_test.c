@@ -1,5 +1,5 @@
 /* tests/unit/strangers_test.c - which unauthenticated connection is closed first. */
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 #include <arpa/inet.h>
 #include <check.h>
@@ -7,16 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct sl_strangers *strangers;
+static struct sl_unauth *strangers;
 
 static void make(uint32_t place_count, uint32_t of_one_max)
 {
-    ck_assert_int_eq(sl_strangers_create(place_count, of_one_max, &strangers, NULL), SL_OK);
+    ck_assert_int_eq(sl_unauth_create(place_count, of_one_max, &strangers, NULL), SL_OK);
 }
 
 static void teardown(void)
 {
-    sl_strangers_destroy(&strangers);
+    sl_unauth_destroy(&strangers);
     ck_assert_ptr_null(strangers);
 }
 
@@ -33,15 +33,15 @@ static struct sockaddr_storage from(const char *text)
 static uint32_t add(uint32_t place, const char *text)
 {
     const struct sockaddr_storage at = from(text);
-    return sl_strangers_add(strangers, place, &at);
+    return sl_unauth_add(strangers, place, &at);
 }
 
 START_TEST(the_oldest_of_an_address_makes_room_for_its_next)
     {
         make(8, 2);
-        ck_assert_uint_eq(add(5, "10.0.0.1"), SL_STRANGERS_NONE);
-        ck_assert_uint_eq(add(2, "10.0.0.2"), SL_STRANGERS_NONE);
-        ck_assert_uint_eq(add(3, "10.0.0.1"), SL_STRANGERS_NONE);
+        ck_assert_uint_eq(add(5, "10.0.0.1"), SL_UNAUTH_NONE);
+        ck_assert_uint_eq(add(2, "10.0.0.2"), SL_UNAUTH_NONE);
+        ck_assert_uint_eq(add(3, "10.0.0.1"), SL_UNAUTH_NONE);
         ck_assert_uint_eq(add(0, "10.0.0.1"), 5);
         ck_assert_uint_eq(add(5, "10.0.0.1"), 3);
     }
@@ -58,9 +58,9 @@ START_TEST(the_oldest_of_the_address_with_the_most_is_pushed_out)
         (void)add(5, "10.0.0.3");
         static const uint32_t order[] = {2, 1, 4, 0, 3, 5};
         for (size_t i = 0; i < SL_COUNT(order); i++) {
-            ck_assert_uint_eq(sl_strangers_push(strangers), order[i]);
+            ck_assert_uint_eq(sl_unauth_displace(strangers), order[i]);
         }
-        ck_assert_uint_eq(sl_strangers_push(strangers), SL_STRANGERS_NONE);
+        ck_assert_uint_eq(sl_unauth_displace(strangers), SL_UNAUTH_NONE);
     }
 END_TEST
 
@@ -68,11 +68,11 @@ START_TEST(who_proved_who_it_is_is_not_pushed_out)
     {
         make(4, 1);
         (void)add(0, "10.0.0.1");
-        sl_strangers_remove(strangers, 0);
-        sl_strangers_remove(strangers, 0); /* again: without effect */
-        ck_assert_uint_eq(add(1, "10.0.0.1"), SL_STRANGERS_NONE);
-        ck_assert_uint_eq(sl_strangers_push(strangers), 1);
-        ck_assert_uint_eq(sl_strangers_push(strangers), SL_STRANGERS_NONE);
+        sl_unauth_remove(strangers, 0);
+        sl_unauth_remove(strangers, 0); /* again: without effect */
+        ck_assert_uint_eq(add(1, "10.0.0.1"), SL_UNAUTH_NONE);
+        ck_assert_uint_eq(sl_unauth_displace(strangers), 1);
+        ck_assert_uint_eq(sl_unauth_displace(strangers), SL_UNAUTH_NONE);
     }
 END_TEST
 
@@ -95,11 +95,11 @@ START_TEST(who_is_about_to_prove_who_it_is_goes_last)
         (void)add(1, "10.0.0.1");
         (void)add(2, "10.0.0.1");
         (void)add(3, "10.0.0.2");
-        sl_strangers_named(strangers, 0);
-        sl_strangers_named(strangers, 7); /* there is none */
+        sl_unauth_named(strangers, 0);
+        sl_unauth_named(strangers, 7); /* there is none */
         static const uint32_t order[] = {1, 2, 3, 0};
         for (size_t i = 0; i < SL_COUNT(order); i++) {
-            ck_assert_uint_eq(sl_strangers_push(strangers), order[i]);
+            ck_assert_uint_eq(sl_unauth_displace(strangers), order[i]);
         }
     }
 END_TEST
@@ -108,7 +108,7 @@ START_TEST(an_address_is_that_of_a_host)
     {
         make(2, 1);
         (void)add(0, pairs[_i].one);
-        ck_assert_uint_eq(add(1, pairs[_i].other), pairs[_i].same ? 0 : SL_STRANGERS_NONE);
+        ck_assert_uint_eq(add(1, pairs[_i].other), pairs[_i].same ? 0 : SL_UNAUTH_NONE);
     }
 END_TEST
 
@@ -120,12 +120,12 @@ START_TEST(no_address_pays_for_another)
             make(PLACES, 1);
             for (uint32_t i = 0; i < PLACES; i++) {
                 (void)snprintf(text, sizeof(text), "10.0.%u.%u", turn, i);
-                ck_assert_uint_eq(add(i, text), SL_STRANGERS_NONE);
+                ck_assert_uint_eq(add(i, text), SL_UNAUTH_NONE);
             }
-            sl_strangers_remove(strangers, 3);
+            sl_unauth_remove(strangers, 3);
             ck_assert_uint_eq(add(3, "10.1.0.1"),
-                              SL_STRANGERS_NONE); /* in the room of that which went */
-            sl_strangers_destroy(&strangers);
+                              SL_UNAUTH_NONE); /* in the room of that which went */
+            sl_unauth_destroy(&strangers);
         }
     }
 END_TEST
@@ -139,21 +139,21 @@ START_TEST(the_list_holds_over_any_order)
         make(PLACES, 5);
         srandom(7);
         for (unsigned i = 0; i < STEPS; i++) {
-            uint32_t place = (uint32_t)random() % PLACES, gone = SL_STRANGERS_NONE;
+            uint32_t place = (uint32_t)random() % PLACES, gone = SL_UNAUTH_NONE;
             (void)snprintf(text, sizeof(text), "127.0.0.%ld", 1 + random() % 20);
             if (!here[place] && random() % 4 != 0) {
                 gone = add(place, text);
                 here[place] = true;
                 count++;
             } else if (random() % 2 == 0) {
-                sl_strangers_remove(strangers, place);
+                sl_unauth_remove(strangers, place);
                 count -= here[place];
                 here[place] = false;
             } else {
-                gone = sl_strangers_push(strangers);
-                ck_assert_int_eq(gone == SL_STRANGERS_NONE, count == 0);
+                gone = sl_unauth_displace(strangers);
+                ck_assert_int_eq(gone == SL_UNAUTH_NONE, count == 0);
             }
-            if (gone != SL_STRANGERS_NONE) {
+            if (gone != SL_UNAUTH_NONE) {
                 ck_assert(here[gone] && (gone != place || count > 0));
                 here[gone] = false;
                 count--;
@@ -164,13 +164,13 @@ END_TEST
 
 START_TEST(bounds_are_checked)
     {
-        ck_assert_int_eq(sl_strangers_create(0, 1, &strangers, NULL), SL_ERR_INVALID);
-        ck_assert_int_eq(sl_strangers_create(1, 0, &strangers, NULL), SL_ERR_INVALID);
-        ck_assert_int_eq(sl_strangers_create(SL_STRANGERS_PLACES_MAX + 1, 1, &strangers, NULL),
+        ck_assert_int_eq(sl_unauth_create(0, 1, &strangers, NULL), SL_ERR_INVALID);
+        ck_assert_int_eq(sl_unauth_create(1, 0, &strangers, NULL), SL_ERR_INVALID);
+        ck_assert_int_eq(sl_unauth_create(SL_UNAUTH_PLACES_MAX + 1, 1, &strangers, NULL),
                          SL_ERR_INVALID);
         make(1, 1);
         const struct sockaddr_storage unknown = {.ss_family = AF_UNSPEC};
-        ck_assert_uint_eq(sl_strangers_add(strangers, 0, &unknown), SL_STRANGERS_NONE);
+        ck_assert_uint_eq(sl_unauth_add(strangers, 0, &unknown), SL_UNAUTH_NONE);
     }
 END_TEST
 

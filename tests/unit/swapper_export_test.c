@@ -127,7 +127,7 @@ static sl_err export_fetch(const struct sl_msg *reply, uint64_t life, int *fd)
     const struct sl_body_pool_export_reply *body = &reply->body.pool_export_reply;
     struct sl_descriptors_source source = {
         .runtime_dir = shm_dir, .pid = (uint32_t)body->pid, .number = body->number};
-    struct sl_descriptors_ask ask = {
+    struct sl_descriptors_request ask = {
         .address = body->name, .length_bytes = body->length_bytes, .life = life};
     return sl_descriptors_fetch(&source, &ask, export_keep, fd,
                                 sl_clock_monotonic_ns() + 5 * SL_NS_PER_S, NULL);

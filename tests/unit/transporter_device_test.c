@@ -70,15 +70,15 @@ static struct bed {
  * waited for until then. */
 #define HANDED_OUT_NS (60 * SL_NS_PER_S)
 sl_err __real_sl_descriptors_fetch(const struct sl_descriptors_source *source,
-                                   const struct sl_descriptors_ask *ask,
+                                   const struct sl_descriptors_request *ask,
                                    sl_descriptors_take_fn take, void *context, uint64_t deadline_ns,
                                    struct sl_error *why);
 sl_err __wrap_sl_descriptors_fetch(const struct sl_descriptors_source *source,
-                                   const struct sl_descriptors_ask *ask,
+                                   const struct sl_descriptors_request *ask,
                                    sl_descriptors_take_fn take, void *context, uint64_t deadline_ns,
                                    struct sl_error *why);
 sl_err __wrap_sl_descriptors_fetch(const struct sl_descriptors_source *source,
-                                   const struct sl_descriptors_ask *ask,
+                                   const struct sl_descriptors_request *ask,
                                    sl_descriptors_take_fn take, void *context, uint64_t deadline_ns,
                                    struct sl_error *why)
 {
@@ -101,7 +101,7 @@ static void registered(void *context, uint32_t memory, uint32_t region_index,
 static void moved(void *context, const struct sl_fabric_done *done)
 {
     if (!tr_take_read(context, done)) {
-        tr_trip_read(context, done);
+        tr_fetch_batch_read(context, done);
     }
 }
 
@@ -417,8 +417,8 @@ static void bed_close(void)
         close(bed.gpu_fds[i]);
     }
     close(bed.shared_fd);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
+    (void)sl_shm_file_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(bed.fake.paths.shm_dir, "index", NULL);
     fake_close(&bed.fake);
 }
 
@@ -442,10 +442,10 @@ static const struct sl_item_group groups[] = {
 /* Pulls both blocks to the device. */
 static uint64_t pull_send(bool both_ranks)
 {
-    static const struct sl_item_spot first_rank[] = {
+    static const struct sl_item_slot first_rank[] = {
         {.engine_id = ENGINE, .device_block = 3},
         {.engine_id = ENGINE, .device_block = 5, .item = 1}};
-    static const struct sl_item_spot ranks[] = {
+    static const struct sl_item_slot ranks[] = {
         {.engine_id = ENGINE, .device_block = 3},
         {.engine_id = ENGINE, .rank = 1, .device_block = 3},
         {.engine_id = ENGINE, .device_block = 5, .item = 1}};
@@ -455,8 +455,8 @@ static uint64_t pull_send(bool both_ranks)
     msg.body.bring.keys.count = SL_COUNT(keys);
     msg.body.bring.groups.at = groups;
     msg.body.bring.groups.count = SL_COUNT(groups);
-    msg.body.bring.spots.at = both_ranks ? ranks : first_rank;
-    msg.body.bring.spots.count = both_ranks ? SL_COUNT(ranks) : SL_COUNT(first_rank);
+    msg.body.bring.slots.at = both_ranks ? ranks : first_rank;
+    msg.body.bring.slots.count = both_ranks ? SL_COUNT(ranks) : SL_COUNT(first_rank);
     fake_give(&bed.fake, "coordinator", &msg);
     turn();
     return msg.seq;
@@ -493,7 +493,7 @@ static void codes_are(uint64_t seq, sl_err first, sl_err second)
     ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], first);
     ck_assert_uint_eq(reply.body.bring_reply.codes.at[1], second);
     ck_assert_uint_eq(bed.self->fetch_open, 0);
-    ck_assert_uint_eq(bed.self->trips_open, 0);
+    ck_assert_uint_eq(bed.self->fetch_batches_open, 0);
     ck_assert_uint_eq(bed.self->parts_open, 0);
 }
 
@@ -691,7 +691,7 @@ START_TEST(what_nobody_checked_is_not_pulled)
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
         ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
         ck_assert_uint_ne(reply.body.bring_reply.codes.at[1], SL_OK);
-        ck_assert_uint_eq(bed.self->trips_open, 0);
+        ck_assert_uint_eq(bed.self->fetch_batches_open, 0);
         bed_close();
     }
 END_TEST
@@ -707,7 +707,7 @@ START_TEST(a_fence_does_not_wait_for_a_check)
         peer_lives();
         uint64_t seq = pull_send(false);
         peer_places();
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_CHECK);
+        ck_assert_uint_eq(bed.self->fetch_batches[0].phase, TR_CHECK);
         if (_i == 0) {
             fake_give(&bed.fake, "coordinator", &fence);
         } else {
@@ -835,7 +835,7 @@ START_TEST(a_read_into_one_of_two_gpus_that_fails_costs_its_block)
         if (codes->at[1] == SL_OK) {
             place_is(bed.gpus[0], 5, 1);
         }
-        ck_assert_uint_eq(bed.self->trips_open, 0);
+        ck_assert_uint_eq(bed.self->fetch_batches_open, 0);
         bed_close();
     }
 END_TEST
@@ -853,7 +853,7 @@ START_TEST(a_fence_ends_the_checks_of_all_ranks)
         uint64_t seq = pull_send(true);
         peer_places();
         ck_assert_uint_eq(bed.checks, 2);
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_CHECK);
+        ck_assert_uint_eq(bed.self->fetch_batches[0].phase, TR_CHECK);
         fake_give(&bed.fake, "coordinator", &fence);
         turns(4);
         codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
@@ -865,20 +865,20 @@ END_TEST
 /* More reads than a fetch batch allows. */
 START_TEST(reads_of_a_block_are_bounded)
     {
-        static struct sl_item_spot spots[TR_KEYS_MAX + 1];
+        static struct sl_item_slot slots[TR_KEYS_MAX + 1];
         struct sl_msg reply, msg = {.type = SL_MSG_BRING, .op_id = 11, .budget_ns = SL_NS_PER_S};
         bed_start();
         bed_run();
         peer_lives();
-        for (uint32_t i = 0; i < SL_COUNT(spots); i++) {
-            spots[i] = (struct sl_item_spot){.engine_id = ENGINE, .device_block = i % BLOCKS};
+        for (uint32_t i = 0; i < SL_COUNT(slots); i++) {
+            slots[i] = (struct sl_item_slot){.engine_id = ENGINE, .device_block = i % BLOCKS};
         }
         msg.body.bring.keys.at = keys;
         msg.body.bring.keys.count = 1;
         msg.body.bring.groups.at = groups;
         msg.body.bring.groups.count = 1;
-        msg.body.bring.spots.at = spots;
-        msg.body.bring.spots.count = SL_COUNT(spots);
+        msg.body.bring.slots.at = slots;
+        msg.body.bring.slots.count = SL_COUNT(slots);
         fake_give(&bed.fake, "coordinator", &msg);
         turn();
         ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
@@ -901,13 +901,13 @@ static struct sl_bytes ticket_for(const char *node)
 static uint64_t lend_send(const char *node)
 {
     struct sl_item_arrived piece = {.length_bytes = PART, .digest_low = 1};
-    struct sl_item_spot spot = {.engine_id = ENGINE, .device_block = 2};
+    struct sl_item_slot slot = {.engine_id = ENGINE, .device_block = 2};
     struct sl_msg msg = {.type = SL_MSG_LEND, .op_id = 90, .budget_ns = 2 * SL_NS_PER_S};
     msg.body.lend = (struct sl_body_lend){.ticket = ticket_for(node), .number = 1, .last = true};
     msg.body.lend.pieces.at = &piece;
     msg.body.lend.pieces.count = 1;
-    msg.body.lend.spots.at = &spot;
-    msg.body.lend.spots.count = 1;
+    msg.body.lend.slots.at = &slot;
+    msg.body.lend.slots.count = 1;
     fake_give(&bed.fake, "coordinator", &msg);
     turns(12);
     return msg.seq;
@@ -977,18 +977,18 @@ static struct lent {
 
 static void bring_ask(const char *from, bool both_have_it)
 {
-    static struct sl_item_spot spots[LENT_PARTS];
+    static struct sl_item_slot slots[LENT_PARTS];
     struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = 91, .budget_ns = BRING_NS};
     for (uint32_t i = 0; i < LENT_PARTS; i++) {
-        spots[i] = (struct sl_item_spot){.engine_id = ENGINE,
+        slots[i] = (struct sl_item_slot){.engine_id = ENGINE,
                                          .rank = i,
                                          .device_block = lent_blocks[i],
                                          .item = both_have_it ? 0 : i};
     }
     msg.body.bring.ticket = ticket_for("a");
     msg.body.bring.from = sl_text_of(from);
-    msg.body.bring.spots.at = spots;
-    msg.body.bring.spots.count = LENT_PARTS;
+    msg.body.bring.slots.at = slots;
+    msg.body.bring.slots.count = LENT_PARTS;
     fake_give(&bed.fake, "coordinator", &msg);
     turns(3);
     lent.bring = msg.seq;
@@ -1309,14 +1309,14 @@ END_TEST
 START_TEST(a_lender_of_this_node_gets_nothing_into_device_memory)
     {
         struct sl_item_arrived piece = {.length_bytes = PART};
-        struct sl_item_spot spot = {.engine_id = ENGINE, .rank = 1, .device_block = 1};
+        struct sl_item_slot slot = {.engine_id = ENGINE, .rank = 1, .device_block = 1};
         struct sl_msg reply, msg = {.type = SL_MSG_LEND, .op_id = 90, .budget_ns = SL_NS_PER_S};
         take_bed_start(CHECK_RIGHT);
         msg.body.lend = (struct sl_body_lend){.ticket = ticket_for("a"), .number = 1};
         msg.body.lend.pieces.at = &piece;
         msg.body.lend.pieces.count = 1;
-        msg.body.lend.spots.at = &spot;
-        msg.body.lend.spots.count = 1;
+        msg.body.lend.slots.at = &slot;
+        msg.body.lend.slots.count = 1;
         fake_give(&bed.fake, "prefiller.0", &msg);
         turns(3);
         ck_assert(fake_take_reply(&bed.fake, "prefiller.0", msg.seq, &reply));
@@ -1330,24 +1330,24 @@ END_TEST
 
 START_TEST(nothing_of_this_process_touches_it)
     {
-        struct tr_spot spot = {.engine_id = ENGINE, .device_block = 1, .unseen = true}, seen = spot;
-        struct tr_spot other = {.engine_id = ENGINE, .rank = 1};
+        struct tr_slot slot = {.engine_id = ENGINE, .device_block = 1, .unseen = true}, seen = slot;
+        struct tr_slot other = {.engine_id = ENGINE, .rank = 1};
         struct tr_range range = {.length_bytes = PART};
         struct sl_fabric_place places[8];
-        struct tr_spot_walk walk;
-        struct tr_spot_shape shape;
+        struct tr_slot_walk walk;
+        struct tr_slot_shape shape;
         uint32_t count = 0;
         bed_start();
         bed_run();
         seen.unseen = false;
-        ck_assert_int_eq(tr_spot_places(bed.self, &spot, range, places, 8, &count, NULL), SL_OK);
-        ck_assert_int_eq(tr_spot_places(bed.self, &seen, range, places, 8, &count, NULL),
+        ck_assert_int_eq(tr_slot_places(bed.self, &slot, range, places, 8, &count, NULL), SL_OK);
+        ck_assert_int_eq(tr_slot_places(bed.self, &seen, range, places, 8, &count, NULL),
                          SL_ERR_UNSUPPORTED);
-        ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, range, &walk, NULL),
+        ck_assert_int_eq(tr_slot_walk_begin(bed.self, &slot, range, &walk, NULL),
                          SL_ERR_UNSUPPORTED);
-        ck_assert_int_eq(tr_spot_copy(bed.self, &spot, &other, range, NULL), SL_ERR_UNSUPPORTED);
-        ck_assert_int_eq(tr_spot_copy(bed.self, &other, &spot, range, NULL), SL_ERR_UNSUPPORTED);
-        ck_assert_int_eq(tr_spot_shape(bed.self, &spot, &shape, NULL), SL_OK);
+        ck_assert_int_eq(tr_slot_copy(bed.self, &slot, &other, range, NULL), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(tr_slot_copy(bed.self, &other, &slot, range, NULL), SL_ERR_UNSUPPORTED);
+        ck_assert_int_eq(tr_slot_shape(bed.self, &slot, &shape, NULL), SL_OK);
         ck_assert(shape.device);
         bed_close();
     }

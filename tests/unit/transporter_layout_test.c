@@ -127,16 +127,16 @@ static struct byte byte_of(uint32_t block, uint64_t i)
 START_TEST(every_range_of_a_part_is_where_its_bytes_are)
     {
         three_layers();
-        struct tr_spot spot = {.rank = 1, .pool = 1, .part = 2, .device_block = (uint32_t)_i};
-        ck_assert_uint_eq(tr_layout_row(&bed.layout, &spot)->of.length_bytes, 88);
-        ck_assert_uint_eq(tr_layout_row(&bed.layout, &spot)->of.block_count, 7);
+        struct tr_slot slot = {.rank = 1, .pool = 1, .part = 2, .device_block = (uint32_t)_i};
+        ck_assert_uint_eq(tr_layout_row(&bed.layout, &slot)->of.length_bytes, 88);
+        ck_assert_uint_eq(tr_layout_row(&bed.layout, &slot)->of.block_count, 7);
         for (uint64_t from = 0; from < 88; from++) {
             for (uint64_t length = 1; length <= 88 - from; length++) {
                 struct tr_runs runs;
                 struct tr_run run;
                 uint64_t at = from;
                 ck_assert_int_eq(
-                    tr_runs_begin(&bed.layout, &spot, (struct tr_range){from, length}, &runs, NULL),
+                    tr_runs_begin(&bed.layout, &slot, (struct tr_range){from, length}, &runs, NULL),
                     SL_OK);
                 while (tr_runs_next(&runs, &run)) {
                     ck_assert_uint_gt(run.length_bytes, 0);
@@ -171,9 +171,9 @@ START_TEST(runs_that_follow_each_other_are_one)
         }
         span_put(0, 0);
         ck_assert_int_eq(bed_make(NULL), SL_OK);
-        struct tr_spot spot = {.part = 3, .device_block = 5}; /* without part_count it is part 0 */
+        struct tr_slot slot = {.part = 3, .device_block = 5}; /* without part_count it is part 0 */
 
-        ck_assert_int_eq(tr_runs_begin(&bed.layout, &spot, (struct tr_range){8, 180}, &runs, NULL),
+        ck_assert_int_eq(tr_runs_begin(&bed.layout, &slot, (struct tr_range){8, 180}, &runs, NULL),
                          SL_OK);
         ck_assert(tr_runs_next(&runs, &run));
         ck_assert_uint_eq(run.offset_bytes, 5 * 192 + 8);
@@ -184,7 +184,7 @@ START_TEST(runs_that_follow_each_other_are_one)
 END_TEST
 
 static const struct {
-    struct tr_spot spot;
+    struct tr_slot slot;
     struct tr_range range;
     sl_err code;
 } asked[] = {
@@ -205,7 +205,7 @@ START_TEST(what_the_engine_does_not_have_is_refused)
     {
         struct tr_runs runs;
         three_layers();
-        ck_assert_int_eq(tr_runs_begin(&bed.layout, &asked[_i].spot, asked[_i].range, &runs, NULL),
+        ck_assert_int_eq(tr_runs_begin(&bed.layout, &asked[_i].slot, asked[_i].range, &runs, NULL),
                          asked[_i].code);
         tr_layout_fini(&bed.layout);
     }
@@ -218,11 +218,11 @@ START_TEST(a_layer_in_other_memory_makes_its_part_unsupported)
         tr_layout_fini(&bed.layout);
         bed.regions[1].handle_kind = SL_MEMORY_SHARED_FD + 1;
         ck_assert_int_eq(bed_make(NULL), SL_OK);
-        struct tr_spot spot = {.rank = 1, .pool = 1, .part = 2};
-        ck_assert_int_eq(tr_runs_begin(&bed.layout, &spot, (struct tr_range){0, 1}, &runs, NULL),
+        struct tr_slot slot = {.rank = 1, .pool = 1, .part = 2};
+        ck_assert_int_eq(tr_runs_begin(&bed.layout, &slot, (struct tr_range){0, 1}, &runs, NULL),
                          SL_ERR_UNSUPPORTED);
-        spot = (struct tr_spot){0};
-        ck_assert_int_eq(tr_runs_begin(&bed.layout, &spot, (struct tr_range){0, 1}, &runs, NULL),
+        slot = (struct tr_slot){0};
+        ck_assert_int_eq(tr_runs_begin(&bed.layout, &slot, (struct tr_range){0, 1}, &runs, NULL),
                          SL_OK);
         tr_layout_fini(&bed.layout);
     }

@@ -496,7 +496,7 @@ START_TEST(a_region_that_fails_leaves_nothing)
     }
 END_TEST
 
-static sl_err memory_give(void *context, const struct sl_descriptors_ask *ask, uint32_t first,
+static sl_err memory_give(void *context, const struct sl_descriptors_request *ask, uint32_t first,
                           struct sl_descriptors_part *out, struct sl_error *why)
 {
     (void)first;
@@ -634,18 +634,18 @@ static const struct tr_range whole = {.length_bytes = (uint64_t)LAYERS * STRIDE}
 START_TEST(a_block_is_at_one_place_a_layer)
     {
         struct sl_fabric_place places[SL_FABRIC_PLACES_MAX];
-        struct tr_spot spot = {.engine_id = 7, .rank = 1, .device_block = 4};
+        struct tr_slot slot = {.engine_id = 7, .rank = 1, .device_block = 4};
         struct sl_error why = {0};
-        struct tr_spot_shape shape;
+        struct tr_slot_shape shape;
         uint32_t count = 0;
         bed_open("true");
         engine_comes(7);
         turns(TURNS_MAX);
 
-        ck_assert_int_eq(tr_spot_shape(bed.self, &spot, &shape, &why), SL_OK);
+        ck_assert_int_eq(tr_slot_shape(bed.self, &slot, &shape, &why), SL_OK);
         ck_assert_uint_eq(shape.length_bytes, whole.length_bytes);
         ck_assert_int_eq(
-            tr_spot_places(bed.self, &spot, whole, places, SL_FABRIC_PLACES_MAX, &count, &why),
+            tr_slot_places(bed.self, &slot, whole, places, SL_FABRIC_PLACES_MAX, &count, &why),
             SL_OK);
         ck_assert_uint_eq(count, LAYERS);
         for (uint32_t i = 0; i < LAYERS; i++) {
@@ -654,10 +654,10 @@ START_TEST(a_block_is_at_one_place_a_layer)
             ck_assert_uint_eq(places[i].length_bytes, STRIDE);
         }
         struct tr_range middle = {.offset_bytes = STRIDE - 1, .length_bytes = STRIDE + 2};
-        ck_assert_int_eq(tr_spot_places(bed.self, &spot, middle, places, 3, &count, &why), SL_OK);
+        ck_assert_int_eq(tr_slot_places(bed.self, &slot, middle, places, 3, &count, &why), SL_OK);
         ck_assert_uint_eq(count, 3);
         ck_assert_uint_eq(places[0].length_bytes + places[2].length_bytes, 2);
-        ck_assert_int_eq(tr_spot_places(bed.self, &spot, middle, places, 2, &count, &why),
+        ck_assert_int_eq(tr_slot_places(bed.self, &slot, middle, places, 2, &count, &why),
                          SL_ERR_LIMIT);
         bed_close();
     }
@@ -665,8 +665,8 @@ END_TEST
 
 START_TEST(the_cpu_finds_the_same_bytes)
     {
-        struct tr_spot spot = {.engine_id = 7, .rank = 1, .device_block = BLOCKS - 1};
-        struct tr_spot_walk walk;
+        struct tr_slot slot = {.engine_id = 7, .rank = 1, .device_block = BLOCKS - 1};
+        struct tr_slot_walk walk;
         unsigned char *at = NULL;
         uint64_t length_bytes = 0, walked_bytes = 0;
         bed_open("true");
@@ -680,8 +680,8 @@ START_TEST(the_cpu_finds_the_same_bytes)
         engine_comes(7);
         turns(TURNS_MAX);
 
-        ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, whole, &walk, NULL), SL_OK);
-        while (tr_spot_walk_next(&walk, &at, &length_bytes)) {
+        ck_assert_int_eq(tr_slot_walk_begin(bed.self, &slot, whole, &walk, NULL), SL_OK);
+        while (tr_slot_walk_next(&walk, &at, &length_bytes)) {
             for (uint64_t i = 0; i < length_bytes; i++) {
                 ck_assert_uint_eq(at[i], 10 + walked_bytes++ / STRIDE);
             }
@@ -694,14 +694,14 @@ END_TEST
 static sl_err asked_for(uint64_t engine_id, uint32_t rank)
 {
     struct sl_fabric_place places[LAYERS];
-    struct tr_spot spot = {.engine_id = engine_id, .rank = rank};
-    struct tr_spot_walk walk;
+    struct tr_slot slot = {.engine_id = engine_id, .rank = rank};
+    struct tr_slot_walk walk;
     struct sl_error why = {0};
-    struct tr_spot_shape shape;
+    struct tr_slot_shape shape;
     uint32_t count = 0;
-    sl_err err = tr_spot_places(bed.self, &spot, whole, places, LAYERS, &count, &why);
-    ck_assert_int_eq(tr_spot_walk_begin(bed.self, &spot, whole, &walk, &why), err);
-    ck_assert_int_eq(tr_spot_shape(bed.self, &spot, &shape, &why), err);
+    sl_err err = tr_slot_places(bed.self, &slot, whole, places, LAYERS, &count, &why);
+    ck_assert_int_eq(tr_slot_walk_begin(bed.self, &slot, whole, &walk, &why), err);
+    ck_assert_int_eq(tr_slot_shape(bed.self, &slot, &shape, &why), err);
     return err;
 }
 

@@ -171,7 +171,7 @@ static void bed_open(const char *pools)
     fake_set(&bed.fake, "peers", "b@host:1");
     sl_fabric_options_init(&options, "tcp");
     options.events = (struct sl_fabric_events){.context = bed.self,
-                                               .done = tr_trip_read,
+                                               .done = tr_fetch_batch_read,
                                                .address = tr_fabric_address,
                                                .registered = registered,
                                                .granted = tr_fabric_granted,
@@ -202,8 +202,8 @@ static void bed_close(void)
     sl_arena_close(&bed.arena);
     fake_net_close(&bed.net);
     close(bed.fd);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
-    (void)sl_segment_remove(bed.fake.paths.shm_dir, "index", NULL);
+    (void)sl_shm_file_remove(bed.fake.paths.shm_dir, "arena.0", NULL);
+    (void)sl_shm_file_remove(bed.fake.paths.shm_dir, "index", NULL);
     fake_close(&bed.fake);
 }
 
@@ -227,7 +227,7 @@ static const struct sl_item_group groups[] = {
         }                                                                \
     }
 
-static struct sl_msg pull_of(const struct sl_item_spot *spots, uint64_t spot_count)
+static struct sl_msg pull_of(const struct sl_item_slot *slots, uint64_t slot_count)
 {
     struct sl_msg msg = {.type = SL_MSG_BRING, .op_id = 11, .budget_ns = 2 * SL_NS_PER_S};
     msg.body.bring.chain = true;
@@ -235,15 +235,15 @@ static struct sl_msg pull_of(const struct sl_item_spot *spots, uint64_t spot_cou
     msg.body.bring.keys.count = SL_COUNT(keys);
     msg.body.bring.groups.at = groups;
     msg.body.bring.groups.count = SL_COUNT(groups);
-    msg.body.bring.spots.at = spots;
-    msg.body.bring.spots.count = spot_count;
+    msg.body.bring.slots.at = slots;
+    msg.body.bring.slots.count = slot_count;
     return msg;
 }
 
 static uint64_t pull_again(uint64_t seq)
 {
-    static const struct sl_item_spot spots[] = SPOTS;
-    struct sl_msg msg = pull_of(spots, SL_COUNT(spots));
+    static const struct sl_item_slot slots[] = SPOTS;
+    struct sl_msg msg = pull_of(slots, SL_COUNT(slots));
     msg.seq = seq;
     fake_give(&bed.fake, "coordinator", &msg);
     turn();
@@ -311,7 +311,7 @@ static bool fenced(const char *sender, uint64_t seq)
 /* ---- what is refused ---- */
 
 static const struct {
-    struct sl_item_spot spots[3];
+    struct sl_item_slot slots[3];
     uint64_t count;
     sl_err code;
 } refused[] = {
@@ -333,7 +333,7 @@ START_TEST(what_cannot_be_written_is_refused_at_once)
     {
         struct sl_msg reply;
         bed_open("true");
-        struct sl_msg msg = pull_of(refused[_i].spots, refused[_i].count);
+        struct sl_msg msg = pull_of(refused[_i].slots, refused[_i].count);
         fake_give(&bed.fake, "coordinator", &msg);
         turn();
         ck_assert(answered(msg.seq, &reply));
@@ -411,8 +411,8 @@ static void book_open(sl_err answer)
     book.member.incarnation = 3;
     (void)snprintf(book.member.name, sizeof(book.member.name), "b");
     bed.self->peers[0].member = true;
-    bed.self->guide =
-        (struct tr_guide){.lookup = book_lookup, .flush = book_flush, .members = book_members};
+    bed.self->guide = (struct tr_directory_ops){
+        .lookup = book_lookup, .flush = book_flush, .members = book_members};
 }
 
 /* b holds the first `held` keys, no node the others. */
@@ -423,7 +423,7 @@ static void book_says(sl_err code, uint32_t held)
     for (uint32_t i = 0; i < held; i++) {
         found[i].holders[found[i].holder_count++] = &book.member;
     }
-    tr_found(bed.self, book.last.cookie, code, found, code == SL_OK ? 2 : 0);
+    tr_holders_found(bed.self, book.last.cookie, code, found, code == SL_OK ? 2 : 0);
     bed.self->env->ops->wake_at(bed.self->env, 0);
     turn();
 }
@@ -649,7 +649,7 @@ START_TEST(a_fence_ends_what_it_names)
         codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
         peer_places(SL_OK, PART); /* too late: its pins are released */
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_UNPIN), 1);
-        ck_assert_uint_eq(bed.self->trips_open, 0);
+        ck_assert_uint_eq(bed.self->fetch_batches_open, 0);
         (void)pull_again(seq); /* numbered before the fence */
         ck_assert(answered(seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_BUSY);
@@ -663,14 +663,14 @@ START_TEST(a_fence_waits_for_a_read)
         bed_open("true");
         uint64_t seq = pull_send();
         peer_places(SL_OK, PART);
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
+        ck_assert_uint_eq(bed.self->fetch_batches[0].phase, TR_READ);
         struct sl_msg reply, msg = {.type = SL_MSG_FENCE,
                                     .sender = sl_text_of("coordinator"),
                                     .op_id = 11,
                                     .seq = seq + 1};
 
-        uint32_t trips = tr_pulls_fence(bed.self, &msg, 0); /* the fabric is not done yet */
-        ck_assert_uint_eq(trips, 1);
+        uint32_t fetch_batches = tr_pulls_fence(bed.self, &msg, 0); /* the fabric is not done yet */
+        ck_assert_uint_eq(fetch_batches, 1);
         ck_assert(!answered(seq, &reply));
         uint64_t fence = fence_send("coordinator", 11);
         turns(3);
@@ -688,12 +688,13 @@ START_TEST(the_deadline_of_a_read_ends_it)
         bed_open("true");
         uint64_t seq = pull_send();
         peer_places(SL_OK, PART);
-        ck_assert_uint_eq(bed.self->trips[0].phase, TR_READ);
+        ck_assert_uint_eq(bed.self->fetch_batches[0].phase, TR_READ);
         fake_pass(&bed.fake, 3 * SL_NS_PER_S);
         turns(3);
         ck_assert(answered(seq, &reply));
         ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
-        ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
+        ck_assert_uint_eq(
+            bed.self->fetch_open + bed.self->fetch_batches_open + bed.self->parts_open, 0);
         bed_close();
     }
 END_TEST
@@ -709,7 +710,8 @@ START_TEST(its_deadline_ends_it)
         turn();
         ck_assert(answered(seq, &reply));
         ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
-        ck_assert_uint_eq(bed.self->fetch_open + bed.self->trips_open + bed.self->parts_open, 0);
+        ck_assert_uint_eq(
+            bed.self->fetch_open + bed.self->fetch_batches_open + bed.self->parts_open, 0);
         bed_close();
     }
 END_TEST
@@ -725,7 +727,7 @@ START_TEST(the_end_of_its_engine_ends_it)
         turns(TURNS);
         codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
         ck_assert(fake_take_reply(&bed.fake, "registrar", over.seq, &reply));
-        ck_assert_uint_eq(bed.self->trips_open, 0);
+        ck_assert_uint_eq(bed.self->fetch_batches_open, 0);
         bed_close();
     }
 END_TEST

@@ -26,7 +26,7 @@ void reg_log(struct registrar *self, enum sl_log_level level, uint64_t trace_id,
     sl_log_write(self->env->log, level, trace_id, "%s", text);
 }
 
-void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_t *codes,
+void reg_reply_codes(struct registrar *self, const struct sl_reply_route *to, uint64_t *codes,
                      uint64_t count)
 {
     struct sl_msg reply = {.code = SL_OK};
@@ -53,12 +53,12 @@ void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_
     default:
         SL_ASSERT(false);
     }
-    sl_return_reply(self->env, to, &reply);
+    sl_reply_route_send(self->env, to, &reply);
 }
 
 void reg_answer_codes(struct registrar *self, const struct sl_msg *msg, uint64_t count)
 {
-    struct sl_return back;
-    sl_return_keep(msg, &back);
+    struct sl_reply_route back;
+    sl_reply_route_keep(msg, &back);
     reg_reply_codes(self, &back, self->codes, count);
 }

@@ -34,8 +34,8 @@
 struct reg_space {
     bool freed; /* since the waiting requests were last tried */
     uint32_t parked_count;
-    bool arrival_blocked;        /* reads from disk wait until memory is freed */
-    uint64_t arrival_blocked_ns; /* since when no such read got an extent; 0: the last did */
+    bool fetch_blocked;        /* reads from disk wait until memory is freed */
+    uint64_t fetch_blocked_ns; /* since when no such read got an extent; 0: the last did */
     bool copies_wanted; /* a leased unit that admission had refused blocked an eviction: write it */
     uint64_t contributed_bytes; /* sum of the contributions; UINT64_MAX: the setting is off */
 };
@@ -85,11 +85,11 @@ struct registrar {
     struct reg_admission *admission;
     struct reg_answers *answers;
     struct reg_promotion *promotion;
-    struct reg_forgets *forgets;
+    struct reg_tombstones *tombstones;
     struct reg_removes *removes;
     struct reg_scratch *scratch;
     struct reg_parking *parking;
-    struct reg_ahead *ahead;
+    struct reg_prealloc *ahead;
     struct reg_reservations *reservations;
     struct reg_transients *transients;
     struct reg_holds *holds;
@@ -144,7 +144,7 @@ static inline bool reg_proc_none(struct sl_proc_id proc)
 }
 
 /* Sends a reply that carries one code per requested item. */
-void reg_reply_codes(struct registrar *self, const struct sl_return *to, uint64_t *codes,
+void reg_reply_codes(struct registrar *self, const struct sl_reply_route *to, uint64_t *codes,
                      uint64_t count);
 /* The same for the message being handled, with the first count of self->codes. */
 void reg_answer_codes(struct registrar *self, const struct sl_msg *msg, uint64_t count);

@@ -3,51 +3,51 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 
-#define TELL(walk, call)       \
+#define NOTIFY(walk, call)     \
     REG_EACH(self, walk, part) \
     {                          \
         (*part)->call;         \
     }
 
-void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group)
+void reg_notify_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group)
 {
     const struct reg_committed what = {.unit = unit, .group = group};
-    TELL(REG_WALK_COMMITTED, committed(self, &what));
+    NOTIFY(REG_WALK_COMMITTED, committed(self, &what));
 }
 
-void reg_tell_used(struct registrar *self, const struct reg_used *what)
+void reg_notify_used(struct registrar *self, const struct reg_used *what)
 {
-    TELL(REG_WALK_USED, used(self, what));
+    NOTIFY(REG_WALK_USED, used(self, what));
 }
 
-void reg_tell_switched(struct registrar *self, const struct reg_switched *what)
+void reg_notify_switched(struct registrar *self, const struct reg_switched *what)
 {
-    TELL(REG_WALK_SWITCHED, switched(self, what));
+    NOTIFY(REG_WALK_SWITCHED, switched(self, what));
 }
 
-void reg_tell_wanted(struct registrar *self, sl_ref unit)
+void reg_notify_wanted(struct registrar *self, sl_ref unit)
 {
-    TELL(REG_WALK_WANTED, wanted(self, unit));
+    NOTIFY(REG_WALK_WANTED, wanted(self, unit));
 }
 
-void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what)
+void reg_notify_dropped(struct registrar *self, const struct reg_dropped *what)
 {
-    TELL(REG_WALK_DROPPED, dropped(self, what));
+    NOTIFY(REG_WALK_DROPPED, dropped(self, what));
 }
 
-void reg_tell_freed(struct registrar *self, sl_ref ref)
+void reg_notify_freed(struct registrar *self, sl_ref ref)
 {
-    TELL(REG_WALK_FREED, freed(self, ref));
+    NOTIFY(REG_WALK_FREED, freed(self, ref));
 }
 
-void reg_tell_disk_known(struct registrar *self)
+void reg_notify_disk_known(struct registrar *self)
 {
-    TELL(REG_WALK_DISK_KNOWN, disk_known(self));
+    NOTIFY(REG_WALK_DISK_KNOWN, disk_known(self));
 }
 
-void reg_tell_disk_left(struct registrar *self, uint32_t disk)
+void reg_notify_disk_left(struct registrar *self, uint32_t disk)
 {
-    TELL(REG_WALK_DISK_LEFT, disk_left(self, disk));
+    NOTIFY(REG_WALK_DISK_LEFT, disk_left(self, disk));
 }
 
 sl_err reg_note_put(struct registrar *self, const void *bytes, uint32_t length_bytes, uint32_t tag,

@@ -29,15 +29,15 @@ struct reg_dropped { /* a record is about to leave the table permanently; it can
     bool writing; /* a tierer is reading its extent */
 };
 
-void reg_tell_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group);
-void reg_tell_used(struct registrar *self, const struct reg_used *what);
-void reg_tell_switched(struct registrar *self, const struct reg_switched *what);
-void reg_tell_wanted(struct registrar *self,
-                     sl_ref unit); /* used, though admission had refused it */
-void reg_tell_dropped(struct registrar *self, const struct reg_dropped *what);
-void reg_tell_freed(struct registrar *self, sl_ref ref); /* its extent was freed */
-void reg_tell_disk_known(struct registrar *self);
-void reg_tell_disk_left(struct registrar *self, uint32_t disk);
+void reg_notify_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group);
+void reg_notify_used(struct registrar *self, const struct reg_used *what);
+void reg_notify_switched(struct registrar *self, const struct reg_switched *what);
+void reg_notify_wanted(struct registrar *self,
+                       sl_ref unit); /* used, though admission had refused it */
+void reg_notify_dropped(struct registrar *self, const struct reg_dropped *what);
+void reg_notify_freed(struct registrar *self, sl_ref ref); /* its extent was freed */
+void reg_notify_disk_known(struct registrar *self);
+void reg_notify_disk_left(struct registrar *self, uint32_t disk);
 
 /* Writes a note to the index in place of *note (0: none), and makes room if needed. Errors:
  * SL_ERR_NO_SPACE (*note stays). */

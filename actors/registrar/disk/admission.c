@@ -125,7 +125,7 @@ double reg_admission_share(const struct registrar *self)
     }
     uint32_t disk_count = 0;
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
-        if (self->tier->disks[i].budget_told_ns != 0 && reg_disk_usable(self, i)) {
+        if (self->tier->disks[i].budget_set_ns != 0 && reg_disk_usable(self, i)) {
             most = fmax(most, (double)reg_disk_budget_left(self, i));
             disk_count++;
         }
@@ -218,7 +218,7 @@ static void unit_refuse(struct registrar *self, const struct candidate *candidat
     sl_metric_add(page, self->admission->metric.not_written_bytes, candidate->bytes);
 }
 
-static void unit_take(struct registrar *self, sl_ref unit)
+static void unit_admit(struct registrar *self, sl_ref unit)
 {
     struct candidate candidate;
     candidate_read(self, unit, &candidate);
@@ -250,12 +250,12 @@ void reg_admission_offer(struct registrar *self, sl_ref unit)
     }
 }
 
-void reg_admission_take_all(struct registrar *self)
+void reg_admission_admit_all(struct registrar *self)
 {
     struct reg_admission *admission = self->admission;
     for (uint32_t i = 0; i < admission->count; i++) {
         if (is_refused(self, admission->refused[i])) {
-            unit_take(self, admission->refused[i]);
+            unit_admit(self, admission->refused[i]);
         }
     }
     admission->count = 0;
@@ -301,7 +301,7 @@ static void admission_wanted(struct registrar *self, sl_ref unit)
     struct candidate candidate;
     candidate_read(self, unit, &candidate);
     if (candidate.part_count > 0 && unit_passes(self, &candidate, true)) {
-        unit_take(self, unit);
+        unit_admit(self, unit);
     }
 }
 
@@ -309,7 +309,7 @@ static void admission_wanted(struct registrar *self, sl_ref unit)
 static void admission_switched(struct registrar *self, const struct reg_switched *what)
 {
     if (what->old->group == 0 && is_refused(self, what->fresh) && !refused_add(self, what->fresh)) {
-        unit_take(self, what->fresh);
+        unit_admit(self, what->fresh);
     }
 }
 
@@ -324,7 +324,7 @@ static void admission_after(struct registrar *self)
     for (uint32_t i = 0; i < admission->count; i++) {
         if (is_refused(self, admission->refused[i]) &&
             reg_unit_leased(self, admission->refused[i]) != 0) {
-            unit_take(self, admission->refused[i]);
+            unit_admit(self, admission->refused[i]);
         }
     }
 }

@@ -30,7 +30,7 @@ struct reg_admission {
  * after a restart. */
 void reg_admission_offer(struct registrar *self, sl_ref unit);
 /* Queues all refused units for writing. */
-void reg_admission_take_all(struct registrar *self);
+void reg_admission_admit_all(struct registrar *self);
 /* Share (0 to 1) of the offered bytes that the budget admits now, the likeliest to be reused
  * first. */
 double reg_admission_share(const struct registrar *self);

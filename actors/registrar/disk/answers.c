@@ -18,7 +18,7 @@ bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg)
 {
     for (uint32_t i = 0; i < self->answers->end; i++) {
         const struct reg_answer *answer = self->answers->all[i];
-        if (answer != NULL && sl_return_is_of(&answer->back, msg)) {
+        if (answer != NULL && sl_reply_route_matches(&answer->back, msg)) {
             return true;
         }
     }
@@ -42,7 +42,7 @@ void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_
     if (answer != NULL) {
         answer->id = ++answers->next * answers->max + slot;
         answer->kind = kind;
-        sl_return_keep(msg, &answer->back);
+        sl_reply_route_keep(msg, &answer->back);
         answers->all[slot] = answer;
         answers->end = SL_MAX(answers->end, slot + 1);
     } else if (msg->type != SL_MSG_COMMIT && full) { /* a COMMIT has a code for each item */
@@ -90,7 +90,7 @@ void reg_remove_wait(struct registrar *self, uint64_t id, uint32_t index, uint32
         return;
     }
     remove->outstanding++;
-    remove->forgets[disk]++;
+    remove->tombstones[disk]++;
     if (remove->left != NULL && remove->left[index]++ == 0) {
         remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* until the tombstone is durable */
     }
@@ -103,7 +103,7 @@ void reg_remove_done(struct registrar *self, uint64_t id, uint32_t index, uint32
         return; /* answered at its deadline */
     }
     remove->outstanding--;
-    remove->forgets[disk]--;
+    remove->tombstones[disk]--;
     if (remove->left != NULL && --remove->left[index] == 0) {
         remove->codes[index] = (uint64_t)SL_OK;
     }

@@ -10,7 +10,7 @@ enum reg_answer_kind { REG_ANSWER_FLUSH, REG_ANSWER_REMOVE, REG_ANSWER_BRING, RE
 struct reg_answer { /* first member of the struct that each kind of request keeps */
     uint64_t id;    /* never reused */
     enum reg_answer_kind kind;
-    struct sl_return back;
+    struct sl_reply_route back;
 };
 struct reg_answers {
     struct reg_answer **all; /* max */

@@ -43,7 +43,7 @@ void reg_memory_damaged(struct registrar *self, sl_ref ref)
 }
 
 /* Whether the record still is the one that the swapper has read. */
-static bool claim_stands(struct registrar *self, const struct sl_item_claim *claim)
+static bool claim_is_valid(struct registrar *self, const struct sl_item_claim *claim)
 {
     struct sl_entry entry;
     if (!sl_index_ref_live(self->index, (sl_ref)claim->ref)) {
@@ -60,7 +60,7 @@ static void damaged(struct registrar *self, const struct sl_msg *msg)
     for (uint64_t i = 0; i < body->items.count; i++) {
         const struct sl_item_claim *claim = &body->items.at[i];
         bool stands =
-            claim_stands(self, claim); /* not if its block was dropped for an earlier item */
+            claim_is_valid(self, claim); /* not if its block was dropped for an earlier item */
         if (stands) {
             reg_memory_damaged(self, (sl_ref)claim->ref);
         }

@@ -8,8 +8,8 @@
 #include "actors/registrar/disk/disks.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/presence/peers.h"
 #include "runtime/disk/sl_disk_place.h"
@@ -35,7 +35,7 @@ static const struct reg_disk disk_empty = {
     .path = REG_NONE,
     .tierer = REG_NONE,
     .batch_items = REG_WRITE_ITEMS_MAX,
-    .arrivals = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
+    .fetches = {{REG_NONE, REG_NONE}, {REG_NONE, REG_NONE}},
 };
 
 static void disks_init(struct registrar *self)
@@ -160,7 +160,7 @@ void reg_path_fence(struct registrar *self, uint32_t at)
     struct reg_path *path = &self->tier->paths[at];
     struct sl_msg fence = {.type = SL_MSG_FENCE}; /* without op and claims: for everything */
     if (path->fence_seq != 0) {
-        sl_calls_forget(self->calls, path->fence_seq);
+        sl_calls_drop(self->calls, path->fence_seq);
     }
     if (sl_calls_send(self->calls, self->peers->all[path->peer].name, &fence, SL_NEVER_NS,
                       reg_cookie(REG_CALL_DISK_FENCE, at), &path->fence_seq) != SL_OK) {
@@ -245,7 +245,7 @@ static void disk_left(struct registrar *self, uint32_t peer)
     path->absent_since_ns = self->env->now_ns;
     reg_members_left(self, at);
     if (path->fence_seq != 0) {
-        sl_calls_forget(self->calls, path->fence_seq);
+        sl_calls_drop(self->calls, path->fence_seq);
         path->fence_seq = 0;
     }
     if (path->disk == REG_NONE) {
@@ -259,7 +259,7 @@ static void disk_left(struct registrar *self, uint32_t peer)
     disk->failing_since_ns = 0;
     disk->retry_ns = 0;
     disk->chosen_segment = 0;
-    reg_tell_disk_left(self, path->disk);
+    reg_notify_disk_left(self, path->disk);
 }
 
 /* ---- the disks under the paths ---- */
@@ -276,10 +276,10 @@ static void disk_leaves(struct registrar *self, uint32_t slot)
     disk->state = REG_DISK_ABSENT;
     disk->sweeping = true;
     disk->sweep_segment = disk->sweep_at = 0;
-    if (disk->forget_count > 0) {
+    if (disk->tombstone_count > 0) {
         reg_members_change(self, true);
     }
-    reg_tell_disk_left(self, slot);
+    reg_notify_disk_left(self, slot);
 }
 
 void reg_disk_swept(struct registrar *self, uint32_t slot)
@@ -317,7 +317,7 @@ static void disks_settle(struct registrar *self)
     }
     if (tier->disks[REG_DISK_UNKNOWN].used) {
         tier->disks[REG_DISK_UNKNOWN].gone = true;
-        reg_tell_disk_left(self, REG_DISK_UNKNOWN);
+        reg_notify_disk_left(self, REG_DISK_UNKNOWN);
         tier->disks[REG_DISK_UNKNOWN].used = false;
     }
 }
@@ -334,8 +334,8 @@ static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *told)
     return name;
 }
 
-sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_disk_found *found,
-                     struct sl_error *why)
+sl_err reg_disk_identify(struct registrar *self, uint32_t at,
+                         const struct sl_body_disk_found *found, struct sl_error *why)
 {
     struct reg_tier *tier = self->tier;
     struct reg_path *path = &tier->paths[at];
@@ -358,7 +358,7 @@ sl_err reg_disk_told(struct registrar *self, uint32_t at, const struct sl_body_d
                        "all %u slots of disks are taken: restart the node without its memory",
                        REG_DISK_UNKNOWN);
     }
-    if (fresh && tier->disks[REG_DISK_UNKNOWN].used && !reg_forgets_copy(self, slot)) {
+    if (fresh && tier->disks[REG_DISK_UNKNOWN].used && !reg_tombstones_copy(self, slot)) {
         return sl_fail(why, SL_ERR_BUSY, "removals from before the disk came find no room yet");
     }
     struct reg_disk *disk = &tier->disks[slot];
@@ -394,7 +394,7 @@ bool reg_disk_readable(const struct registrar *self, uint32_t disk)
     return self->tier->disks[disk].used && self->tier->disks[disk].state != REG_DISK_ABSENT;
 }
 
-bool reg_disk_away(const struct registrar *self, uint32_t disk)
+bool reg_disk_unreachable(const struct registrar *self, uint32_t disk)
 {
     const struct reg_disk *at = &self->tier->disks[disk];
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
@@ -415,7 +415,7 @@ bool reg_disk_lost(const struct registrar *self, uint32_t disk)
             return false;
         }
     }
-    return self->tier->disks[disk].used && reg_disk_away(self, disk);
+    return self->tier->disks[disk].used && reg_disk_unreachable(self, disk);
 }
 
 bool reg_tier_lost(const struct registrar *self)
@@ -468,19 +468,19 @@ int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk)
     if (day_bytes == 0) {
         return INT64_MAX;
     }
-    double since = (double)(self->env->now_ns - at->budget_told_ns) / (double)(86400 * SL_NS_PER_S);
+    double since = (double)(self->env->now_ns - at->budget_set_ns) / (double)(86400 * SL_NS_PER_S);
     double left = (double)at->budget_left_bytes + since * (double)day_bytes;
     left = fmin(left, (double)day_bytes);
     return (int64_t)left - (int64_t)at->write_bytes;
 }
 
-void reg_disk_budget_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
-                          uint64_t debt_bytes)
+void reg_disk_budget_set(struct registrar *self, uint32_t disk, uint64_t left_bytes,
+                         uint64_t debt_bytes)
 {
     struct reg_disk *at = &self->tier->disks[disk];
     at->budget_left_bytes =
         debt_bytes > 0 ? -(int64_t)SL_MIN(debt_bytes, (uint64_t)INT64_MAX) : (int64_t)left_bytes;
-    at->budget_told_ns = self->env->now_ns;
+    at->budget_set_ns = self->env->now_ns;
 }
 
 static bool path_failed(const struct registrar *self, const struct reg_path *path, uint64_t for_ns)
@@ -519,7 +519,7 @@ static bool path_page(const struct registrar *self, uint32_t at, struct sl_metri
 }
 
 /* The tierer's metrics page has the reason until its next start, and while it reads its log. */
-static const char *path_trouble(struct registrar *self, uint32_t at)
+static const char *path_failure_reason(struct registrar *self, uint32_t at)
 {
     struct sl_metrics_summary summary;
     struct reg_path *path = &self->tier->paths[at];
@@ -559,7 +559,7 @@ static bool disks_health(struct registrar *self, char *out, size_t room)
                            others);
         } else if (!path->here &&
                    self->env->now_ns - path->absent_since_ns > self->set.fence_timeout_ns) {
-            const char *trouble = path_trouble(self, i);
+            const char *trouble = path_failure_reason(self, i);
             (void)snprintf(out, room, "%stierer.%u not reachable%s%s%s",
                            lost ? "no disk tier: " : "", i, others, trouble[0] != '\0' ? ": " : "",
                            trouble);
@@ -573,15 +573,15 @@ static uint64_t disks_next(const struct registrar *self)
     uint64_t now_ns = self->env->now_ns;
     uint64_t next_ns = self->tier->groups_until_ns != 0 ? self->tier->groups_until_ns : SL_NEVER_NS;
     if (self->tier->scan_until_ns > now_ns) {
-        next_ns = SL_MIN(next_ns, now_ns + REG_DISK_LOOK_NS);
+        next_ns = SL_MIN(next_ns, now_ns + REG_DISK_POLL_NS);
     }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         if (disk->retry_ns > now_ns) {
             next_ns = SL_MIN(next_ns, disk->retry_ns);
         }
-        if (disk->forget_count > 0 && disk->forget_retry_ns > now_ns) {
-            next_ns = SL_MIN(next_ns, disk->forget_retry_ns);
+        if (disk->tombstone_count > 0 && disk->tombstone_retry_ns > now_ns) {
+            next_ns = SL_MIN(next_ns, disk->tombstone_retry_ns);
         }
         if (disk->sweeping) {
             next_ns = SL_MIN(next_ns, now_ns + SL_NS_PER_MS);

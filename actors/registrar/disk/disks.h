@@ -24,7 +24,7 @@
 /* A node with a disk tier is ready when its disks are scanned, when a tierer reports that its log
  * takes a while, or after this time. Values that are not known yet are misses. */
 #define REG_DISK_SCAN_NS (10 * SL_NS_PER_S)
-#define REG_DISK_LOOK_NS (100 * SL_NS_PER_MS) /* how often tierers' metrics are read */
+#define REG_DISK_POLL_NS (100 * SL_NS_PER_MS) /* how often tierers' metrics are read */
 
 /* Slots of disks: those of the setting and those remembered from before it changed. The last slot
  * represents every disk that may exist and has not reported its name yet. */
@@ -39,7 +39,7 @@ struct reg_path { /* an entry of disk_path, served by the tierer of the same num
     uint64_t fence_seq;  /* FENCE of all earlier requests to the tierer; 0: acknowledged */
     uint64_t fenced_seq; /* the last one acknowledged */
     uint32_t disk;       /* slot; REG_NONE: not reported yet */
-    struct reg_standing standing;
+    struct reg_membership membership;
 };
 /* A disk. Places name it by its slot. A note of the index keeps the slot, so a restart with the
  * paths in another order finds all values. */
@@ -63,13 +63,13 @@ struct reg_disk {
     uint64_t write_bytes;
     /* what its tierer reported may still be written, and when; 0: no report yet */
     int64_t budget_left_bytes;
-    uint64_t budget_told_ns;
-    struct reg_arrival_queue arrivals[2]; /* wait for an extent: requested; prefetched */
-    uint32_t reads[2];                    /* in flight, in the same order */
-    uint64_t ahead_bytes;                 /* of prefetches in flight */
+    uint64_t budget_set_ns;
+    struct reg_fetch_queue fetches[2]; /* wait for an extent: requested; prefetched */
+    uint32_t reads[2];                 /* in flight, in the same order */
+    uint64_t ahead_bytes;              /* of prefetches in flight */
     struct reg_reclaim reclaim;
-    uint32_t chosen_segment; /* the log file whose values to keep were chosen; 0: none */
-    uint32_t gone_segment;   /* log files up to this one were deleted since a scan began */
+    uint32_t chosen_segment;  /* the log file whose values to keep were chosen; 0: none */
+    uint32_t deleted_segment; /* log files up to this one were deleted since a scan began */
     /* its contents */
     uint64_t scan_seq;
     struct sl_proc_id scan_proc;
@@ -77,7 +77,7 @@ struct reg_disk {
     bool scan_open;       /* that scan has not ended */
     bool scanned;         /* a scan has ended since this registrar started */
     bool missed;          /* it may hold values for which the index or the tombstones had no room */
-    bool asked_again;     /* its tierer was asked to scan again for these */
+    bool rescan_asked;    /* its tierer was asked to scan again for these */
     /* A bit for each record: the scan that began last found it, or its place is newer. After the
      * scan, records with a place here and no bit are swept. NULL: no memory, none is swept. */
     uint64_t *found;
@@ -85,12 +85,12 @@ struct reg_disk {
     uint32_t sweep_segment, sweep_at; /* next item to sweep */
     uint64_t place_count;
     /* tombstones to be sent, or in flight */
-    struct reg_forget *forget_first, *forget_last;
-    uint32_t forget_count;
-    uint64_t forget_seq; /* DISK_FORGET in flight, 0: none */
-    uint64_t forget_retry_ns;
-    bool forget_full; /* the last DISK_FORGET found no room in the file system */
-    bool forget_held; /* a removed block's parts got no tombstones: to be scanned again */
+    struct reg_tombstone *tombstone_first, *tombstone_last;
+    uint32_t tombstone_count;
+    uint64_t tombstone_seq; /* DISK_FORGET in flight, 0: none */
+    uint64_t tombstone_retry_ns;
+    bool tombstone_full; /* the last DISK_FORGET found no room in the file system */
+    bool tombstone_held; /* a removed block's parts got no tombstones: to be scanned again */
 };
 struct reg_tier { /* state of all disks together */
     bool on;
@@ -131,15 +131,15 @@ bool reg_disk_readable(const struct registrar *self, uint32_t disk); /* also dur
 /* A disk is unreachable after REG_DISK_ABSENT_NS, unless a tierer has yet to report its disk. It is
  * lost if its slot is also in use; REG_DISK_UNKNOWN, if all paths that may lead there are
  * absent. */
-bool reg_disk_away(const struct registrar *self, uint32_t disk);
+bool reg_disk_unreachable(const struct registrar *self, uint32_t disk);
 bool reg_disk_lost(const struct registrar *self, uint32_t disk);
 bool reg_tier_lost(const struct registrar *self);      /* all tierers are absent for that long */
 bool reg_disks_writable(const struct registrar *self); /* some disk takes writes now */
 /* All disks were scanned; whole: and all that was found had room. */
 bool reg_disks_scanned(const struct registrar *self, bool whole);
 /* Stores what the tierer reported about its budget. */
-void reg_disk_budget_told(struct registrar *self, uint32_t disk, uint64_t left_bytes,
-                          uint64_t debt_bytes);
+void reg_disk_budget_set(struct registrar *self, uint32_t disk, uint64_t left_bytes,
+                         uint64_t debt_bytes);
 /* Bytes that may still be written to the disk; negative: a debt. INT64_MAX: no budget is set. */
 int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk);
 /* Number of the path whose tierer sent msg; REG_NONE: the sender is no tierer that sent HELLO. */
@@ -149,11 +149,11 @@ void reg_path_fence(struct registrar *self, uint32_t path);
  * missed removals. Errors: SL_ERR_CONFIG (another path has the same disk), SL_ERR_BUSY (other disks
  * have not reported yet, or the disk is being emptied), SL_ERR_LIMIT (no slot), SL_ERR_NO_SPACE (no
  * room for its note). */
-sl_err reg_disk_told(struct registrar *self, uint32_t path, const struct sl_body_disk_found *found,
-                     struct sl_error *why);
+sl_err reg_disk_identify(struct registrar *self, uint32_t path,
+                         const struct sl_body_disk_found *found, struct sl_error *why);
 void reg_disk_swept(struct registrar *self, uint32_t disk);
 /* Asks disks on which values had no room for another scan, by a FENCE of everything. */
-void reg_disks_tell_again(struct registrar *self);
+void reg_disks_rescan(struct registrar *self);
 
 extern const struct reg_part reg_disks_part, reg_scan_part, reg_flushes_part, reg_damaged_part;
 

@@ -20,7 +20,7 @@ static void flush_asked(struct registrar *self, const struct sl_msg *msg)
     if (flush == NULL) {
         return;
     }
-    reg_admission_take_all(self); /* a FLUSH covers all committed values, also refused ones */
+    reg_admission_admit_all(self); /* a FLUSH covers all committed values, also refused ones */
     flush->until_ns = self->writes->next_ns;
 }
 
@@ -48,7 +48,7 @@ static void flushes_check(struct registrar *self)
                 sl_text_of(reg_disks_writable(self) ? "values still wait to be written"
                                                     : "no disk takes writes at the moment");
         }
-        sl_return_reply(self->env, &flush->answer.back, &reply);
+        sl_reply_route_send(self->env, &flush->answer.back, &reply);
         reg_answer_drop(self, &flush->answer);
     }
 }

@@ -35,7 +35,7 @@ struct members_note {
     uint32_t closed; /* 1; with strict: 2 */
     struct reg_member list[REG_MEMBERS_MAX];
     uint64_t came[REG_MEMBERS_MAX];
-    uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
+    uint64_t unconfirmed_epochs[REG_MEMBERS_MAX][REG_UNCONFIRMED_EPOCHS_MAX];
     uint64_t born; /* a bit for each member */
 };
 
@@ -91,7 +91,7 @@ static sl_err members_restore(struct registrar *self, sl_ref ref, const void *by
                                     .note = ref};
     memcpy(members->list, note.list, sizeof(note.list));
     memcpy(members->came, note.came, sizeof(note.came));
-    memcpy(members->doubts, note.doubts, sizeof(note.doubts));
+    memcpy(members->unconfirmed_epochs, note.unconfirmed_epochs, sizeof(note.unconfirmed_epochs));
     for (uint32_t i = 0; i < note.count; i++) {
         members->met[i] = (note.met >> i & 1) != 0;
         members->born[i] = (note.born >> i & 1) != 0;
@@ -108,7 +108,7 @@ static sl_err members_remember(struct registrar *self, struct sl_error *why)
                                 .closed = members->strict ? 2 : members->closed};
     memcpy(note.list, members->list, sizeof(note.list));
     memcpy(note.came, members->came, sizeof(note.came));
-    memcpy(note.doubts, members->doubts, sizeof(note.doubts));
+    memcpy(note.unconfirmed_epochs, members->unconfirmed_epochs, sizeof(note.unconfirmed_epochs));
     for (uint32_t i = 0; i < members->count; i++) {
         note.met |= (uint32_t)members->met[i] << i;
         note.born |= (uint64_t)members->born[i] << i;
@@ -123,26 +123,28 @@ static void member_drop(struct reg_members *members, uint32_t at)
     members->met[at] = members->met[members->count];
     members->came[at] = members->came[members->count];
     members->born[at] = members->born[members->count];
-    memcpy(members->doubts[at], members->doubts[members->count], sizeof(members->doubts[at]));
+    memcpy(members->unconfirmed_epochs[at], members->unconfirmed_epochs[members->count],
+           sizeof(members->unconfirmed_epochs[at]));
 }
 
 /* The member's list may also have this epoch. Of too many the oldest is dropped. */
-static void doubt_add(struct reg_members *members, uint32_t at, uint64_t epoch)
+static void unconfirmed_add(struct reg_members *members, uint32_t at, uint64_t epoch)
 {
-    uint64_t *doubts = members->doubts[at];
-    for (uint32_t i = 0; i < REG_DOUBTS_MAX; i++) {
-        if (doubts[i] == epoch) {
+    uint64_t *unconfirmed_epochs = members->unconfirmed_epochs[at];
+    for (uint32_t i = 0; i < REG_UNCONFIRMED_EPOCHS_MAX; i++) {
+        if (unconfirmed_epochs[i] == epoch) {
             return;
         }
     }
-    memmove(&doubts[1], &doubts[0], (REG_DOUBTS_MAX - 1) * sizeof(doubts[0]));
-    doubts[0] = epoch;
+    memmove(&unconfirmed_epochs[1], &unconfirmed_epochs[0],
+            (REG_UNCONFIRMED_EPOCHS_MAX - 1) * sizeof(unconfirmed_epochs[0]));
+    unconfirmed_epochs[0] = epoch;
 }
 
 /* The epoch of the member's list is known. */
-static void doubts_end(struct reg_members *members, uint32_t at)
+static void unconfirmed_clear(struct reg_members *members, uint32_t at)
 {
-    memset(members->doubts[at], 0, sizeof(members->doubts[at]));
+    memset(members->unconfirmed_epochs[at], 0, sizeof(members->unconfirmed_epochs[at]));
 }
 
 /* Adds or updates a member. A full list loses an absent one, which begins empty on its return.
@@ -166,13 +168,13 @@ static void member_add(struct reg_members *members, const struct reg_member *mem
     members->met[at] = before || met;
     members->born[at] = before && members->born[at];
     members->list[at] = *member;
-    doubts_end(members, at);
+    unconfirmed_clear(members, at);
 }
 
 /* ---- judging ---- */
 
 /* Whether the disk has missed nothing that the witness knows of. */
-static bool vouched(const struct reg_standing *disk, const struct reg_standing *witness)
+static bool witness_accepts(const struct reg_membership *disk, const struct reg_membership *witness)
 {
     return witness->self.epoch == 0 ||
            member_find(witness->list, witness->count, &disk->self.name) != NULL ||
@@ -181,7 +183,7 @@ static bool vouched(const struct reg_standing *disk, const struct reg_standing *
 
 /* The same for the index and all disks that came while it existed. The index knows what these have
  * done since, as long as it waits for others. */
-static bool vouched_by_index(const struct registrar *self, const struct reg_standing *disk)
+static bool index_accepts(const struct registrar *self, const struct reg_membership *disk)
 {
     const struct reg_members *members = &self->tier->members;
     bool some = false;
@@ -209,49 +211,49 @@ static uint64_t epoch_new(struct registrar *self)
     return epoch;
 }
 
-static bool standing_is_open(const struct reg_standing *standing)
+static bool membership_is_open(const struct reg_membership *membership)
 {
-    return standing->told && standing->keeps && standing->verdict == REG_VERDICT_NONE;
+    return membership->told && membership->keeps && membership->verdict == REG_VERDICT_NONE;
 }
 
 static bool path_is_stale(const struct registrar *self, uint32_t at)
 {
-    const struct reg_standing *disk = &self->tier->paths[at].standing;
+    const struct reg_membership *disk = &self->tier->paths[at].membership;
     if (disk->blank) {
         return false;
     }
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        const struct reg_standing *other = &self->tier->paths[i].standing;
-        if (i != at && standing_is_open(other) && !vouched(disk, other)) {
+        const struct reg_membership *other = &self->tier->paths[i].membership;
+        if (i != at && membership_is_open(other) && !witness_accepts(disk, other)) {
             return true;
         }
     }
-    return !vouched_by_index(self, disk);
+    return !index_accepts(self, disk);
 }
 
 /* A disk that reports late may show that a disk in service has missed something. */
-static void late_witness(struct registrar *self, const struct reg_standing *witness)
+static void late_witness(struct registrar *self, const struct reg_membership *witness)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         struct reg_path *path = &self->tier->paths[i];
         struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
         const struct reg_member *there = member_find(
-            self->tier->members.list, self->tier->members.count, &path->standing.self.name);
+            self->tier->members.list, self->tier->members.count, &path->membership.self.name);
         bool born = there != NULL && self->tier->members.born[there - self->tier->members.list];
-        if (path->standing.verdict != REG_VERDICT_MEMBER || disk == NULL || disk->born || born ||
-            vouched(&path->standing, witness)) {
+        if (path->membership.verdict != REG_VERDICT_MEMBER || disk == NULL || disk->born || born ||
+            witness_accepts(&path->membership, witness)) {
             continue;
         }
         if (there != NULL) {
             member_drop(&self->tier->members, (uint32_t)(there - self->tier->members.list));
         }
-        path->standing.verdict = REG_VERDICT_STALE;
+        path->membership.verdict = REG_VERDICT_STALE;
         disk->stale = true;
     }
 }
 
 /* An absent disk stays a member as long as all lists name it. */
-static void members_merge(struct registrar *self, const struct reg_standing *told)
+static void members_merge(struct registrar *self, const struct reg_membership *told)
 {
     struct reg_members *members = &self->tier->members;
     if (told->self.epoch == 0) {
@@ -270,13 +272,13 @@ static void members_merge(struct registrar *self, const struct reg_standing *tol
         if (there == NULL) {
             member_add(members, &told->list[i], false, 0);
         } else if (there->epoch != told->list[i].epoch) {
-            doubt_add(members, (uint32_t)(there - members->list), told->list[i].epoch);
+            unconfirmed_add(members, (uint32_t)(there - members->list), told->list[i].epoch);
         }
     }
     members->closed = true;
 }
 
-static void member_meet(struct registrar *self, const struct reg_standing *disk)
+static void member_meet(struct registrar *self, const struct reg_membership *disk)
 {
     struct reg_members *members = &self->tier->members;
     const struct reg_member *there = member_find(members->list, members->count, &disk->self.name);
@@ -293,23 +295,23 @@ static sl_err judge_all(struct registrar *self, struct sl_error *why)
     bool joined = false;
     enum reg_verdict verdicts[SL_DISK_PATHS_MAX] = {REG_VERDICT_NONE};
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        if (standing_is_open(&self->tier->paths[i].standing)) {
+        if (membership_is_open(&self->tier->paths[i].membership)) {
             verdicts[i] = path_is_stale(self, i) ? REG_VERDICT_STALE : REG_VERDICT_MEMBER;
         }
     }
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         if (verdicts[i] != REG_VERDICT_NONE) {
-            if (self->tier->paths[i].standing.self.epoch != 0) {
-                late_witness(self, &self->tier->paths[i].standing);
+            if (self->tier->paths[i].membership.self.epoch != 0) {
+                late_witness(self, &self->tier->paths[i].membership);
             }
-            members_merge(self, &self->tier->paths[i].standing);
+            members_merge(self, &self->tier->paths[i].membership);
         }
     }
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        const struct reg_member *member = &self->tier->paths[i].standing.self;
+        const struct reg_member *member = &self->tier->paths[i].membership.self;
         if (verdicts[i] == REG_VERDICT_MEMBER) {
             joined |= member_find(before.list, before.count, &member->name) == NULL;
-            member_meet(self, &self->tier->paths[i].standing);
+            member_meet(self, &self->tier->paths[i].membership);
         }
     }
     if (joined && before.epoch != 0) { /* the other disks must learn of it */
@@ -322,7 +324,7 @@ static sl_err judge_all(struct registrar *self, struct sl_error *why)
     }
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         if (verdicts[i] != REG_VERDICT_NONE) {
-            self->tier->paths[i].standing.verdict = verdicts[i];
+            self->tier->paths[i].membership.verdict = verdicts[i];
         }
         if (verdicts[i] == REG_VERDICT_STALE) {
             reg_log(self, SL_LOG_WARN, 0,
@@ -338,13 +340,13 @@ static bool all_told(const struct registrar *self)
 {
     bool all = true;
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        all = all && self->tier->paths[i].standing.told;
+        all = all && self->tier->paths[i].membership.told;
     }
     return all || self->env->now_ns >= self->tier->witness_until_ns;
 }
 
-static sl_err standing_read(struct reg_standing *standing, const struct sl_body_disk_found *found,
-                            struct sl_error *why)
+static sl_err membership_read(struct reg_membership *membership,
+                              const struct sl_body_disk_found *found, struct sl_error *why)
 {
     const struct sl_bytes *told = &found->members;
     uint64_t count = told->length / sizeof(struct reg_member);
@@ -353,20 +355,20 @@ static sl_err standing_read(struct reg_standing *standing, const struct sl_body_
                        memcmp(told->at, found->store.at, found->store.length) != 0))) {
         return sl_fail(why, SL_ERR_INVALID, "DISK_FOUND.members: no list of the disk's own");
     }
-    standing->told = true;
-    standing->keeps = count > 0;
-    standing->blank = found->blank;
-    standing->count = count > 0 ? (uint32_t)count - 1 : 0;
+    membership->told = true;
+    membership->keeps = count > 0;
+    membership->blank = found->blank;
+    membership->count = count > 0 ? (uint32_t)count - 1 : 0;
     if (count > 0) {
-        memcpy(&standing->self, told->at, sizeof(standing->self));
-        memcpy(standing->list, (const unsigned char *)told->at + sizeof(standing->self),
-               standing->count * sizeof(standing->list[0]));
+        memcpy(&membership->self, told->at, sizeof(membership->self));
+        memcpy(membership->list, (const unsigned char *)told->at + sizeof(membership->self),
+               membership->count * sizeof(membership->list[0]));
     }
     return SL_OK;
 }
 
 /* Whether this process has reported the disk before. Only a new tierer has read the list on it. */
-static bool told_before(const struct registrar *self, uint32_t at)
+static bool reported_before(const struct registrar *self, uint32_t at)
 {
     const struct reg_path *path = &self->tier->paths[at];
     bool before = false;
@@ -374,7 +376,7 @@ static bool told_before(const struct registrar *self, uint32_t at)
         const struct reg_disk *disk = &self->tier->disks[i];
         before =
             before || (disk->used && disk->note != 0 &&
-                       memcmp(&disk->name, &path->standing.self.name, sizeof(disk->name)) == 0 &&
+                       memcmp(&disk->name, &path->membership.self.name, sizeof(disk->name)) == 0 &&
                        sl_proc_id_equal(disk->proc, self->peers->all[path->peer].proc));
     }
     return before;
@@ -384,32 +386,32 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
                          const struct sl_body_disk_found *found, struct sl_error *why)
 {
     struct reg_members *members = &self->tier->members;
-    struct reg_standing *standing = &self->tier->paths[at].standing;
-    if (standing->verdict == REG_VERDICT_NONE) {
-        sl_err err = standing_read(standing, found, why);
+    struct reg_membership *membership = &self->tier->paths[at].membership;
+    if (membership->verdict == REG_VERDICT_NONE) {
+        sl_err err = membership_read(membership, found, why);
         if (err != SL_OK) {
             return err;
         }
     }
-    if (!standing->keeps || standing->verdict == REG_VERDICT_MEMBER) {
+    if (!membership->keeps || membership->verdict == REG_VERDICT_MEMBER) {
         return SL_OK;
     }
     const struct reg_member *known =
-        member_find(members->list, members->count, &standing->self.name);
-    if (standing->verdict == REG_VERDICT_NONE && member_is_met(members, known)) {
-        standing->verdict = REG_VERDICT_MEMBER; /* it was judged at its first report */
-        members->list[known - members->list].epoch = standing->self.epoch;
-        if (!told_before(self, at)) {
-            doubts_end(members, (uint32_t)(known - members->list));
+        member_find(members->list, members->count, &membership->self.name);
+    if (membership->verdict == REG_VERDICT_NONE && member_is_met(members, known)) {
+        membership->verdict = REG_VERDICT_MEMBER; /* it was judged at its first report */
+        members->list[known - members->list].epoch = membership->self.epoch;
+        if (!reported_before(self, at)) {
+            unconfirmed_clear(members, (uint32_t)(known - members->list));
         }
         return SL_OK;
     }
-    if (standing->verdict == REG_VERDICT_NONE && !all_told(self)) {
+    if (membership->verdict == REG_VERDICT_NONE && !all_told(self)) {
         return sl_fail(why, SL_ERR_BUSY,
                        "other disks have not reported yet what this one may have missed");
     }
-    sl_err err = standing->verdict == REG_VERDICT_NONE ? judge_all(self, why) : SL_OK;
-    if (err == SL_OK && standing->verdict == REG_VERDICT_STALE) {
+    sl_err err = membership->verdict == REG_VERDICT_NONE ? judge_all(self, why) : SL_OK;
+    if (err == SL_OK && membership->verdict == REG_VERDICT_STALE) {
         err = sl_fail(why, SL_ERR_BUSY, "the disk is being emptied");
     }
     return err;
@@ -437,9 +439,9 @@ static bool member_stays(const struct registrar *self, const struct reg_member *
 {
     const struct reg_disk *disk = member_disk(self, member);
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        const struct reg_standing *standing = &self->tier->paths[i].standing;
-        if (standing->told && standing->keeps &&
-            memcmp(&standing->self.name, &member->name, sizeof(member->name)) == 0) {
+        const struct reg_membership *membership = &self->tier->paths[i].membership;
+        if (membership->told && membership->keeps &&
+            memcmp(&membership->self.name, &member->name, sizeof(member->name)) == 0) {
             return true;
         }
     }
@@ -468,15 +470,15 @@ bool reg_members_settled(struct registrar *self)
     return true;
 }
 
-static bool path_knows(const struct registrar *self, const struct reg_path *path)
+static bool path_is_current(const struct registrar *self, const struct reg_path *path)
 {
-    return path->standing.self.epoch == self->tier->members.epoch;
+    return path->membership.self.epoch == self->tier->members.epoch;
 }
 
 static bool path_is_member(const struct reg_path *path)
 {
-    return path->here && path->disk != REG_NONE && path->standing.keeps &&
-           path->standing.verdict == REG_VERDICT_MEMBER;
+    return path->here && path->disk != REG_NONE && path->membership.keeps &&
+           path->membership.verdict == REG_VERDICT_MEMBER;
 }
 
 static bool epoch_renew(struct registrar *self)
@@ -521,7 +523,7 @@ void reg_members_change(struct registrar *self, bool removed_or_new)
     (void)epoch_renew(self);
 }
 
-bool reg_members_forsake(struct registrar *self)
+bool reg_members_strike_absent(struct registrar *self)
 {
     struct reg_members before = self->tier->members;
     if (self->env->now_ns < before.retry_ns) {
@@ -534,33 +536,33 @@ bool reg_members_forsake(struct registrar *self)
         self->tier->members.retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
         return false;
     }
-    return reg_members_agreed(self);
+    return reg_members_all_current(self);
 }
 
-bool reg_members_agreed(const struct registrar *self)
+bool reg_members_all_current(const struct registrar *self)
 {
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         const struct reg_path *path = &self->tier->paths[i];
-        if (path_is_member(path) && !path->standing.failed && !path_knows(self, path)) {
+        if (path_is_member(path) && !path->membership.failed && !path_is_current(self, path)) {
             return false;
         }
     }
     return true;
 }
 
-bool reg_members_knows(const struct registrar *self, uint32_t at)
+bool reg_members_is_current(const struct registrar *self, uint32_t at)
 {
     const struct reg_path *path = at != REG_NONE ? &self->tier->paths[at] : NULL;
     return path != NULL &&
-           (!path->standing.keeps || (path_is_member(path) && path_knows(self, path)));
+           (!path->membership.keeps || (path_is_member(path) && path_is_current(self, path)));
 }
 
 /* The disk has not confirmed the list. Others may name it with that epoch: all get a new one. */
-static void path_is_silent(struct registrar *self, struct reg_path *path)
+static void path_is_unconfirmed(struct registrar *self, struct reg_path *path)
 {
-    bool was = path->standing.failed;
-    path->standing.failed = true;
-    if (!was && self->tier->members.epoch != 0 && !path_knows(self, path)) {
+    bool was = path->membership.failed;
+    path->membership.failed = true;
+    if (!was && self->tier->members.epoch != 0 && !path_is_current(self, path)) {
         (void)epoch_renew(self);
     }
 }
@@ -568,13 +570,13 @@ static void path_is_silent(struct registrar *self, struct reg_path *path)
 void reg_members_left(struct registrar *self, uint32_t at)
 {
     struct reg_path *path = &self->tier->paths[at];
-    if (path->standing.seq != 0) {
-        sl_calls_forget(self->calls, path->standing.seq);
+    if (path->membership.seq != 0) {
+        sl_calls_drop(self->calls, path->membership.seq);
     }
-    if (path->standing.verdict == REG_VERDICT_MEMBER) {
-        path_is_silent(self, path);
+    if (path->membership.verdict == REG_VERDICT_MEMBER) {
+        path_is_unconfirmed(self, path);
     }
-    path->standing = (struct reg_standing){0};
+    path->membership = (struct reg_membership){0};
 }
 
 /* ---- sending lists ---- */
@@ -586,9 +588,9 @@ static uint64_t epoch_named(const struct registrar *self, uint32_t at)
     uint64_t epoch = members->list[at].epoch;
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         const struct reg_path *other = &self->tier->paths[i];
-        if (path_is_member(other) && !other->standing.failed && members->epoch != 0 &&
-            memcmp(&members->list[at].name, &other->standing.self.name,
-                   sizeof(other->standing.self.name)) == 0) {
+        if (path_is_member(other) && !other->membership.failed && members->epoch != 0 &&
+            memcmp(&members->list[at].name, &other->membership.self.name,
+                   sizeof(other->membership.self.name)) == 0) {
             epoch = members->epoch;
         }
     }
@@ -607,10 +609,12 @@ static uint32_t list_make(const struct registrar *self, const struct reg_disk_na
                 (struct reg_member){.name = members->list[i].name, .epoch = epoch_named(self, i)};
         }
     }
-    for (uint32_t i = 0; i < members->count * REG_DOUBTS_MAX && count < REG_MEMBERS_MAX; i++) {
+    for (uint32_t i = 0; i < members->count * REG_UNCONFIRMED_EPOCHS_MAX && count < REG_MEMBERS_MAX;
+         i++) {
         const struct reg_member doubt = {
-            .name = members->list[i / REG_DOUBTS_MAX].name,
-            .epoch = members->doubts[i / REG_DOUBTS_MAX][i % REG_DOUBTS_MAX]};
+            .name = members->list[i / REG_UNCONFIRMED_EPOCHS_MAX].name,
+            .epoch = members->unconfirmed_epochs[i / REG_UNCONFIRMED_EPOCHS_MAX]
+                                                [i % REG_UNCONFIRMED_EPOCHS_MAX]};
         if (doubt.epoch != 0 && memcmp(&doubt.name, without, sizeof(*without)) != 0 &&
             !member_is_seen(out, count, &doubt)) {
             out[count++] = doubt;
@@ -620,59 +624,60 @@ static uint32_t list_make(const struct registrar *self, const struct reg_disk_na
 }
 
 /* From now on the disk's list may have this epoch, even if no reply arrives. */
-static void epoch_in_doubt(struct registrar *self, const struct reg_disk_name *name, uint64_t epoch)
+static void epoch_note_sent(struct registrar *self, const struct reg_disk_name *name,
+                            uint64_t epoch)
 {
     struct reg_members *members = &self->tier->members;
     const struct reg_member *known = member_find(members->list, members->count, name);
     if (known != NULL) {
-        doubt_add(members, (uint32_t)(known - members->list), epoch);
+        unconfirmed_add(members, (uint32_t)(known - members->list), epoch);
         (void)members_remember(self, NULL); /* for a registrar that starts before the reply */
     }
 }
 
-static void path_tell(struct registrar *self, uint32_t at)
+static void path_send_list(struct registrar *self, uint32_t at)
 {
     const struct reg_members *members = &self->tier->members;
     struct reg_path *path = &self->tier->paths[at];
-    struct reg_standing *standing = &path->standing;
+    struct reg_membership *membership = &path->membership;
     struct reg_member list[REG_MEMBERS_MAX] = {0};
-    uint32_t count = list_make(self, &standing->self.name, list);
+    uint32_t count = list_make(self, &membership->self.name, list);
     struct sl_msg msg = {.type = SL_MSG_DISK_MEMBERS};
-    bool empty = standing->verdict == REG_VERDICT_STALE;
+    bool empty = membership->verdict == REG_VERDICT_STALE;
     msg.body.disk_members.epoch =
         empty ? self->env->ops->random_u64(self->env) | 1 : members->epoch;
     msg.body.disk_members.members = (struct sl_bytes){(const void *)list, count * sizeof(list[0])};
     msg.body.disk_members.empty = empty;
-    standing->sent = msg.body.disk_members.epoch;
-    memcpy(standing->sent_list, list, sizeof(list));
-    standing->sent_count = count;
+    membership->sent = msg.body.disk_members.epoch;
+    memcpy(membership->sent_list, list, sizeof(list));
+    membership->sent_count = count;
     if (!empty) {
-        epoch_in_doubt(self, &standing->self.name, standing->sent);
+        epoch_note_sent(self, &membership->self.name, membership->sent);
     }
     if (sl_calls_send(self->calls, self->peers->all[path->peer].name, &msg,
                       sl_deadline_ns(self->env->now_ns, MEMBERS_CALL_NS),
-                      reg_cookie(REG_CALL_MEMBERS, at), &standing->seq) != SL_OK) {
-        standing->seq = 0;
-        standing->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+                      reg_cookie(REG_CALL_MEMBERS, at), &membership->seq) != SL_OK) {
+        membership->seq = 0;
+        membership->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
     }
 }
 
-static bool path_is_behind(const struct registrar *self, const struct reg_path *path)
+static bool path_is_outdated(const struct registrar *self, const struct reg_path *path)
 {
-    return path_is_member(path) && self->tier->members.epoch != 0 && !path_knows(self, path);
+    return path_is_member(path) && self->tier->members.epoch != 0 && !path_is_current(self, path);
 }
 
 /* Whether another disk accepts this one only because this one names its epoch, which is about to
  * change: that disk's list must name this one first. */
 static bool path_waits(const struct registrar *self, const struct reg_path *path)
 {
-    const struct reg_standing *disk = &path->standing;
+    const struct reg_membership *disk = &path->membership;
     bool waits = false;
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         const struct reg_path *other = &self->tier->paths[i];
-        const struct reg_standing *witness = &other->standing;
-        waits = waits || (other != path && path_is_behind(self, other) && !witness->failed &&
-                          witness->self.epoch != 0 && vouched(disk, witness) &&
+        const struct reg_membership *witness = &other->membership;
+        waits = waits || (other != path && path_is_outdated(self, other) && !witness->failed &&
+                          witness->self.epoch != 0 && witness_accepts(disk, witness) &&
                           member_find(witness->list, witness->count, &disk->self.name) == NULL);
     }
     return waits;
@@ -684,17 +689,17 @@ static void members_pump(struct registrar *self)
     for (uint32_t turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < self->tier->path_count; i++) {
             const struct reg_path *path = &self->tier->paths[i];
-            const struct reg_standing *standing = &path->standing;
-            bool stale = path->here && standing->verdict == REG_VERDICT_STALE;
-            if (!stale && !path_is_behind(self, path)) {
+            const struct reg_membership *membership = &path->membership;
+            bool stale = path->here && membership->verdict == REG_VERDICT_STALE;
+            if (!stale && !path_is_outdated(self, path)) {
                 continue;
             }
             /* Three disks may wait for each other, if lists are inconsistent: then none waits. */
             bool waits = turn == 0 && !stale && path_waits(self, path);
             some_wait = some_wait || waits;
             told = told || !waits;
-            if (!waits && standing->seq == 0 && self->env->now_ns >= standing->retry_ns) {
-                path_tell(self, i);
+            if (!waits && membership->seq == 0 && self->env->now_ns >= membership->retry_ns) {
+                path_send_list(self, i);
             }
         }
         if (told || !some_wait) {
@@ -706,9 +711,9 @@ static void members_pump(struct registrar *self)
 static void members_answered(struct registrar *self, uint32_t at, sl_err code)
 {
     struct reg_path *path = &self->tier->paths[at];
-    struct reg_standing *standing = &path->standing;
+    struct reg_membership *membership = &path->membership;
     struct reg_members *members = &self->tier->members;
-    standing->seq = 0;
+    membership->seq = 0;
     if (path->disk != REG_NONE && (code == SL_OK || code == SL_ERR_NO_SPACE)) {
         struct reg_disk *disk = &self->tier->disks[path->disk]; /* no room even for the list? */
         uint64_t since_ns =
@@ -718,24 +723,24 @@ static void members_answered(struct registrar *self, uint32_t at, sl_err code)
         }
     }
     if (code != SL_OK) {
-        standing->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
+        membership->retry_ns = self->env->now_ns + REG_DISK_RETRY_NS;
         if (code != SL_ERR_BUSY) {
-            path_is_silent(self, path);
+            path_is_unconfirmed(self, path);
         }
         return;
     }
-    if (standing->verdict != REG_VERDICT_MEMBER) {
+    if (membership->verdict != REG_VERDICT_MEMBER) {
         return; /* its tierer ends, and reports a new disk after its restart */
     }
-    standing->failed = false;
-    standing->self.epoch = standing->sent;
-    memcpy(standing->list, standing->sent_list, sizeof(standing->list));
-    standing->count = standing->sent_count;
+    membership->failed = false;
+    membership->self.epoch = membership->sent;
+    memcpy(membership->list, membership->sent_list, sizeof(membership->list));
+    membership->count = membership->sent_count;
     const struct reg_member *known =
-        member_find(members->list, members->count, &standing->self.name);
+        member_find(members->list, members->count, &membership->self.name);
     if (known != NULL) {
-        members->list[known - members->list].epoch = standing->sent;
-        doubts_end(members, (uint32_t)(known - members->list));
+        members->list[known - members->list].epoch = membership->sent;
+        unconfirmed_clear(members, (uint32_t)(known - members->list));
         (void)members_remember(self, NULL); /* on failure: the disk will report it again */
     }
 }
@@ -744,9 +749,9 @@ static uint64_t members_next(const struct registrar *self)
 {
     uint64_t next_ns = SL_NEVER_NS;
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        const struct reg_standing *standing = &self->tier->paths[i].standing;
-        if (standing->seq == 0 && standing->retry_ns > self->env->now_ns) {
-            next_ns = SL_MIN(next_ns, standing->retry_ns);
+        const struct reg_membership *membership = &self->tier->paths[i].membership;
+        if (membership->seq == 0 && membership->retry_ns > self->env->now_ns) {
+            next_ns = SL_MIN(next_ns, membership->retry_ns);
         }
     }
     return next_ns;

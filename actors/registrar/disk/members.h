@@ -13,11 +13,11 @@ struct reg_member {
     struct reg_disk_name name;
     uint64_t epoch; /* of the list on that disk; 0: none */
 };
-#define REG_MEMBERS_MAX 32u
-#define REG_DOUBTS_MAX  3u
+#define REG_MEMBERS_MAX            32u
+#define REG_UNCONFIRMED_EPOCHS_MAX 3u
 enum reg_verdict { REG_VERDICT_NONE, REG_VERDICT_MEMBER, REG_VERDICT_STALE };
 /* The reports of a path's disk about itself, and the list that it was sent. */
-struct reg_standing {
+struct reg_membership {
     bool told;
     bool keeps; /* its tierer keeps a list; an older version does not */
     bool blank; /* it held no value */
@@ -38,7 +38,7 @@ struct reg_members {
     /* Epoch of its first report, while the index notes removals for disks still to come; else 0. */
     uint64_t came[REG_MEMBERS_MAX];
     /* Epochs that it was sent and has not confirmed: its list may have one of them; 0: none */
-    uint64_t doubts[REG_MEMBERS_MAX][REG_DOUBTS_MAX];
+    uint64_t unconfirmed_epochs[REG_MEMBERS_MAX][REG_UNCONFIRMED_EPOCHS_MAX];
     bool born[REG_MEMBERS_MAX]; /* it held no value then, so it has missed nothing */
     uint32_t count;
     bool closed;    /* a list was reported, or all disks: others missed something */
@@ -46,7 +46,7 @@ struct reg_members {
     bool some_left; /* no path leads to some member */
     uint64_t epoch; /* of this list; 0: nothing has changed yet while this index existed */
     sl_ref note;
-    uint64_t retry_ns; /* reg_members_forsake found no room: retried then */
+    uint64_t retry_ns; /* reg_members_strike_absent found no room: retried then */
 };
 
 /* Whether the path's disk may be served. Errors: SL_ERR_BUSY (not known yet, or it must be emptied
@@ -62,11 +62,11 @@ void reg_members_left(struct registrar *self, uint32_t path); /* its tierer */
 void reg_members_change(struct registrar *self, bool removed_or_new);
 /* All was removed: absent disks that were not scanned must begin empty when they come. False: the
  * index has no room to note that, or a present disk has not confirmed it yet; call again. */
-bool reg_members_forsake(struct registrar *self);
+bool reg_members_strike_absent(struct registrar *self);
 /* Whether all disks that can be written to have confirmed the current list. */
-bool reg_members_agreed(const struct registrar *self);
+bool reg_members_all_current(const struct registrar *self);
 /* Whether the path's disk has: else values written to it would not count after a restart. */
-bool reg_members_knows(const struct registrar *self, uint32_t path);
+bool reg_members_is_current(const struct registrar *self, uint32_t path);
 
 extern const struct reg_part reg_members_part;
 

@@ -9,11 +9,11 @@
 #define REG_READS_MAX      8u /* DISK_READs in flight to one disk */
 #define REG_READ_ITEMS_MAX 256u
 #define REG_READ_BYTES_MAX (16 * SL_MIB)
-#define REG_ARRIVALS_MAX   (2u * SL_BATCH_MAX)
+#define REG_FETCHES_MAX    (2u * SL_BATCH_MAX)
 /* Limits for fetches that no reader waits for. */
-#define REG_AHEAD_READS_MAX    4u
-#define REG_AHEAD_ARRIVALS_MAX SL_BATCH_MAX
-struct reg_arrival { /* a fetch: one value on its way from disk to memory */
+#define REG_AHEAD_READS_MAX   4u
+#define REG_AHEAD_FETCHES_MAX SL_BATCH_MAX
+struct reg_fetch { /* a fetch: one value on its way from disk to memory */
     bool used;
     bool reading;
     bool ahead;    /* no reader waits for it: a prefetch, or for a reclaim */
@@ -29,7 +29,7 @@ struct reg_arrival { /* a fetch: one value on its way from disk to memory */
     uint32_t previous;      /* in the queue */
     struct sl_table_node by_source;
 };
-struct reg_arrival_queue {
+struct reg_fetch_queue {
     uint32_t first, last;
 };
 struct reg_waiter {
@@ -44,20 +44,20 @@ struct reg_read {
     uint64_t bytes;
     uint64_t seq;
     uint32_t count;
-    uint32_t arrivals[REG_READ_ITEMS_MAX];
+    uint32_t fetches[REG_READ_ITEMS_MAX];
 };
 struct reg_promote { /* a BRING */
     struct reg_answer answer;
     bool ahead;             /* of a prefetch */
-    uint64_t keep_until_ns; /* as in reg_arrival */
+    uint64_t keep_until_ns; /* as in reg_fetch */
     uint64_t lacks_bytes;   /* of a session: bytes that found no room */
     uint64_t *codes;
     uint32_t count, left;
 };
 
 struct reg_promotion {
-    struct reg_arrival *arrivals;
-    uint32_t arrival_free, arrival_high, arrival_count, ahead_arrivals;
+    struct reg_fetch *fetches;
+    uint32_t fetch_free, fetch_high, fetch_count, ahead_fetches;
     struct sl_table by_source;
     struct reg_waiter *waiters;
     uint32_t waiter_free, waiter_high, ahead_waiters;
@@ -74,20 +74,19 @@ struct reg_promotion {
 /* ---- arrivals.c ---- */
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why);
 void reg_promotes_fini(struct registrar *self);
-uint32_t reg_arrival_find(const struct registrar *self,
-                          const struct sl_entry *source); /* REG_NONE */
+uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source); /* REG_NONE */
 /* Adds a fetch at the end of its queue. REG_NONE: too many. */
-uint32_t reg_arrival_make(struct registrar *self, const struct sl_entry *source, bool ahead);
-void reg_arrival_prepend(struct registrar *self, uint32_t arrival);
-void reg_arrival_unqueue(struct registrar *self, uint32_t arrival);
-void reg_arrival_raise(struct registrar *self, uint32_t arrival); /* a reader waits for it now */
+uint32_t reg_fetch_add(struct registrar *self, const struct sl_entry *source, bool ahead);
+void reg_fetch_prepend(struct registrar *self, uint32_t fetch);
+void reg_fetch_unqueue(struct registrar *self, uint32_t fetch);
+void reg_fetch_raise(struct registrar *self, uint32_t fetch); /* a reader waits for it now */
 /* Sets the code of all waiters and frees the fetch, which must be in no queue. */
-void reg_arrival_end(struct registrar *self, uint32_t arrival, sl_err code);
-bool reg_arrival_is_awaited(const struct registrar *self, const struct reg_arrival *arrival);
-void reg_arrivals_end(struct registrar *self, uint32_t disk, bool ahead,
-                      sl_err code);              /* all that are queued */
-void reg_arrivals_purge(struct registrar *self); /* ends queued prefetches that nothing awaits */
-bool reg_waiter_add(struct registrar *self, uint32_t arrival, const struct reg_promote *promote,
+void reg_fetch_end(struct registrar *self, uint32_t fetch, sl_err code);
+bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch);
+void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead,
+                     sl_err code);              /* all that are queued */
+void reg_fetches_purge(struct registrar *self); /* ends queued prefetches that nothing awaits */
+bool reg_waiter_add(struct registrar *self, uint32_t fetch, const struct reg_promote *promote,
                     uint32_t item);
 void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
 bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind); /* false: none */

@@ -35,24 +35,24 @@
 #define KEEP_WORTH_SHARE  0.3
 /* Within that, units with a retention hint come first, up to this share of a file, whatever they
  * are worth. The limit bounds the cost of wrong hints, as in memory. */
-#define KEEP_SHARE_SAID   (1.0 / SL_DENSITY_KEPT_SHARE)
+#define KEEP_SHARE_HINTED (1.0 / SL_DENSITY_KEPT_SHARE)
 #define KEEP_MEMORY_SHARE 16u /* and this share of memory is used for it at most */
 /* Without a known worth, only units wanted since half of the disk was written are kept. A model of
  * the conversation trace hits no more without this limit, and rewrites 1.4 to 3 times the
  * values. */
-#define KEEP_AGE_MAX (REG_WANTED_TICKS / 2)
+#define KEEP_AGE_MAX (REG_USED_TICKS / 2)
 /* Writers may wait for the room. A disk reads a quarter of a file in a fraction of this time. */
 #define KEEP_WAIT_NS (250 * SL_NS_PER_MS)
 /* A disk that cannot read held values within this time fails. Half of the tierer's remaining time
  * also bounds the wait. */
 #define HELD_WAIT_NS (4 * SL_NS_PER_S)
 
-#define GOING_NS     (5 * SL_NS_PER_S) /* a file that stays this long may stay for ever */
+#define DELETING_NS  (5 * SL_NS_PER_S) /* a file that stays this long may stay for ever */
 #define RECLAIM_STEP 1024u             /* records handled in a turn */
 /* Keys of the heap, smallest first: WORTH_KEY - worth, as bits of a double. Units that no hint,
  * pin, lease or hold keeps follow, with the bit UNSAID. */
 #define WORTH_KEY UINT64_C(0x7ff0000000000000)
-#define UNSAID    (UINT64_C(1) << 63)
+#define NO_HINT   (UINT64_C(1) << 63)
 
 _Static_assert(REG_DISKS_MAX <= SL_COUNT(((struct reg_units *)0)->going), "one for each disk");
 
@@ -92,7 +92,7 @@ void reg_place_lost(struct registrar *self, sl_ref ref, sl_err code)
 
 /* ---- what is kept ---- */
 
-bool reg_reclaim_takes(struct registrar *self, sl_ref unit)
+bool reg_reclaim_drops(struct registrar *self, sl_ref unit)
 {
     const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED, .forget = true};
     struct reg_unit_parts parts;
@@ -105,7 +105,7 @@ bool reg_reclaim_takes(struct registrar *self, sl_ref unit)
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
         goes = entry.extent.generation == 0 &&
-               reg_reclaim_phase(self, &entry.disk) >= REG_RECLAIM_GOING;
+               reg_reclaim_phase(self, &entry.disk) >= REG_RECLAIM_DELETING;
     }
     return goes && reg_unit_drop(self, unit, &how) == SL_OK;
 }
@@ -176,7 +176,7 @@ static void record_choose(struct registrar *self, struct reg_reclaim *reclaim,
     if (worth > 0.0 || said) {
         uint64_t bits;
         memcpy(&bits, &worth, sizeof(bits));
-        uint64_t key = (WORTH_KEY - bits) | (wanted || said ? 0 : UNSAID);
+        uint64_t key = (WORTH_KEY - bits) | (wanted || said ? 0 : NO_HINT);
         /* without memory for this it is not kept */
         (void)sl_heap_add(&reclaim->best, (struct sl_heap_item){.at_ns = key, .id = entry->ref});
         reclaim->chosen = unit;
@@ -215,11 +215,11 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
         }
     }
     bool held = want.read_bytes > 0 && unit_is_held(self, unit);
-    bool said = best->at_ns != 0 && best->at_ns < UNSAID;
+    bool said = best->at_ns != 0 && best->at_ns < NO_HINT;
     reclaim->wait_ns = held ? HELD_WAIT_NS : reclaim->wait_ns;
     if (!held && said && !room_take(&reclaim->said, want)) {
         if (best->at_ns < WORTH_KEY) {
-            struct sl_heap_item again = {.at_ns = best->at_ns | UNSAID, .id = best->id};
+            struct sl_heap_item again = {.at_ns = best->at_ns | NO_HINT, .id = best->id};
             (void)sl_heap_add(&reclaim->best, again); /* the pop has just freed its slot */
         }
     } else if (held || room_take(&reclaim->room, want)) {
@@ -232,26 +232,26 @@ static uint32_t unit_keep(struct registrar *self, uint32_t slot, const struct sl
 static void record_read(struct registrar *self, struct reg_reclaim *reclaim,
                         const struct sl_entry *entry)
 {
-    uint32_t arrival = reg_arrival_find(self, entry);
+    uint32_t fetch = reg_fetch_find(self, entry);
     bool held = is_held_on_disk_alone(self, entry);
-    if (arrival == REG_NONE) {
-        arrival = reg_arrival_make(self, entry, !held);
-    } else if (self->promotion->arrivals[arrival].kept_for == reclaim->number) {
+    if (fetch == REG_NONE) {
+        fetch = reg_fetch_add(self, entry, !held);
+    } else if (self->promotion->fetches[fetch].kept_for == reclaim->number) {
         return; /* the record is noted twice in the file's list */
     }
     reclaim->held_left += held;
-    if (arrival == REG_NONE) {
+    if (fetch == REG_NONE) {
         return; /* too many fetches: it is lost, or the file stays */
     }
     if (held) {
-        reg_arrival_raise(self, arrival);
-        self->promotion->arrivals[arrival].held = true;
+        reg_fetch_raise(self, fetch);
+        self->promotion->fetches[fetch].held = true;
     }
-    self->promotion->arrivals[arrival].kept_for = reclaim->number;
+    self->promotion->fetches[fetch].kept_for = reclaim->number;
     reclaim->left++;
-    if (self->promotion->arrivals[arrival].ahead && !self->promotion->arrivals[arrival].reading) {
-        reg_arrival_unqueue(self, arrival);
-        reg_arrival_prepend(self, arrival);
+    if (self->promotion->fetches[fetch].ahead && !self->promotion->fetches[fetch].reading) {
+        reg_fetch_unqueue(self, fetch);
+        reg_fetch_prepend(self, fetch);
     }
 }
 
@@ -262,7 +262,7 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
     const struct reg_policy *policy = self->units->policy; /* cut < 0: by time of last use */
     double cut = policy->worth_cut != NULL ? policy->worth_cut(self, KEEP_WORTH_SHARE) : -1.0;
     double share = (cut < 0.0 ? KEEP_SHARE_WANTED : KEEP_SHARE_WORTH) * reg_admission_share(self);
-    double said_share = KEEP_SHARE_SAID * reg_admission_share(self);
+    double said_share = KEEP_SHARE_HINTED * reg_admission_share(self);
     double segment_bytes = (double)self->tier->segment_bytes;
     uint64_t read_bytes = self->set.memory / KEEP_MEMORY_SHARE;
     self->tier->reclaim_number += self->tier->reclaim_number == UINT32_MAX ? 2 : 1; /* never 0 */
@@ -275,7 +275,7 @@ static void reclaim_begin(struct registrar *self, uint32_t slot, const struct sl
         .wait_ns = KEEP_WAIT_NS,
         .until_ns = SL_NEVER_NS, /* set once it waits */
     };
-    sl_return_keep(msg, &reclaim->back);
+    sl_reply_route_keep(msg, &reclaim->back);
     self->units->reclaim_count++;
     self->units->going[slot] = (uint32_t)asked->segment;
 }
@@ -289,7 +289,7 @@ static void reclaim_answer(struct registrar *self, uint32_t slot, sl_err code)
         reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u is not deleted: %s",
                 self->units->going[slot], reply.text.at);
     }
-    sl_return_reply(self->env, &reclaim->back, &reply);
+    sl_reply_route_send(self->env, &reclaim->back, &reply);
 }
 
 /* Clears the record's place, and those of its block if that is dropped. Returns how many. */
@@ -333,17 +333,17 @@ static void disk_reclaim(struct registrar *self, const struct sl_msg *msg)
     struct reg_reclaim *reclaim = &disk->reclaim;
     const struct sl_body_disk_reclaim *asked = &msg->body.disk_reclaim;
     bool same = reclaim->phase != REG_RECLAIM_NONE && self->units->going[slot] == asked->segment;
-    bool going = same && reclaim->phase == REG_RECLAIM_GOING;
-    reclaim->until_ns = going ? sl_deadline_ns(self->env->now_ns, GOING_NS) : reclaim->until_ns;
-    if (!asked->gone && (asked->segment <= disk->gone_segment || going)) {
+    bool going = same && reclaim->phase == REG_RECLAIM_DELETING;
+    reclaim->until_ns = going ? sl_deadline_ns(self->env->now_ns, DELETING_NS) : reclaim->until_ns;
+    if (!asked->gone && (asked->segment <= disk->deleted_segment || going)) {
         sl_reply_code(self->env, msg, SL_OK, NULL); /* nothing was read from it since the answer */
         return;
     }
     if (same && asked->gone == (reclaim->phase == REG_RECLAIM_CLEARING)) {
-        sl_return_keep(msg, &reclaim->back); /* resent */
+        sl_reply_route_keep(msg, &reclaim->back); /* resent */
         return;
     }
-    disk->gone_segment = asked->gone ? (uint32_t)asked->segment : disk->gone_segment;
+    disk->deleted_segment = asked->gone ? (uint32_t)asked->segment : disk->deleted_segment;
     reclaim_forget(self, slot);
     reclaim_begin(self, slot, msg);
     reclaim->blind = disk->chosen_segment != asked->segment;
@@ -368,9 +368,9 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
         reg_promotes_pump(self);
         return 1;
     case REG_RECLAIM_CHECKING:
-        reclaim->phase = REG_RECLAIM_GOING;
+        reclaim->phase = REG_RECLAIM_DELETING;
         self->tier->disks[slot].chosen_segment = self->units->going[slot];
-        reclaim->until_ns = sl_deadline_ns(now_ns, GOING_NS);
+        reclaim->until_ns = sl_deadline_ns(now_ns, DELETING_NS);
         reclaim_answer(self, slot, SL_OK);
         return 0;
     default:
@@ -402,11 +402,11 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
     }
     bool checks = reclaim->phase == REG_RECLAIM_CHECKING;
     bool clears = reclaim->phase == REG_RECLAIM_CLEARING;
-    if (reclaim->phase == REG_RECLAIM_GOING &&
+    if (reclaim->phase == REG_RECLAIM_DELETING &&
         late) { /* the file stays: its values are read again */
         reclaim_forget(self, slot);
     }
-    if (reclaim->phase == REG_RECLAIM_NONE || reclaim->phase == REG_RECLAIM_GOING ||
+    if (reclaim->phase == REG_RECLAIM_NONE || reclaim->phase == REG_RECLAIM_DELETING ||
         (checks && !late && reclaim->left + reclaim->held_left > 0)) {
         return 0;
     }
@@ -449,7 +449,7 @@ static void reclaims_run(struct registrar *self)
         for (uint32_t at = 0; step > 0 && at < RECLAIM_STEP; at += step) {
             step = reclaim->phase != REG_RECLAIM_NONE ? reclaim_step(self, i) : 0;
         }
-        reclaim->goes_on = step > 0;
+        reclaim->continues_now = step > 0;
     }
     reg_retired_scan(self, from);
 }
@@ -475,7 +475,8 @@ static uint64_t reclaims_next(const struct registrar *self)
     for (uint32_t i = 0; self->units->reclaim_count > 0 && i < REG_DISK_UNKNOWN; i++) {
         const struct reg_reclaim *reclaim = &self->tier->disks[i].reclaim;
         if (reclaim->phase != REG_RECLAIM_NONE) {
-            next_ns = SL_MIN(next_ns, reclaim->goes_on ? self->env->now_ns : reclaim->until_ns);
+            next_ns =
+                SL_MIN(next_ns, reclaim->continues_now ? self->env->now_ns : reclaim->until_ns);
         }
     }
     return next_ns;

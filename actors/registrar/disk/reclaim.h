@@ -13,7 +13,7 @@ enum reg_reclaim_phase {
     REG_RECLAIM_KEEPING,  /* the most valuable are kept, while there is room */
     REG_RECLAIM_READING,  /* kept values that are only on disk are requested */
     REG_RECLAIM_CHECKING, /* when they are in memory: is a held value lost? */
-    REG_RECLAIM_GOING,    /* answered: nothing is read from the file any more */
+    REG_RECLAIM_DELETING, /* answered: nothing is read from the file any more */
     REG_RECLAIM_CLEARING, /* the file was deleted: its places are cleared */
 };
 struct reg_room {
@@ -22,8 +22,8 @@ struct reg_room {
 
 struct reg_reclaim { /* state of one reclaim */
     enum reg_reclaim_phase phase;
-    bool goes_on; /* continues in the next turn; else it waits */
-    struct sl_return back;
+    bool continues_now; /* continues in the next turn; else it waits */
+    struct sl_reply_route back;
     uint64_t until_ns, wait_ns;
     uint32_t number;    /* of this reclaim, never 0 */
     uint32_t left;      /* values being read */
@@ -40,7 +40,7 @@ struct reg_reclaim { /* state of one reclaim */
 
 /* Drops the unit if it is about to leave with its log file: it can be stored again. True: it
  * did. */
-bool reg_reclaim_takes(struct registrar *self, sl_ref unit);
+bool reg_reclaim_drops(struct registrar *self, sl_ref unit);
 /* A hand-over holds the value at this place from now on. */
 void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place);
 /* A value that this reclaim waited for was read, or will not be. held: it was read and is held. */

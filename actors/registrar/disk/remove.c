@@ -2,8 +2,8 @@
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
@@ -21,42 +21,42 @@
 /* Whether the tombstones of one more block fit: at most one for each part and disk. */
 static bool remove_has_room(const struct registrar *self)
 {
-    return reg_forgets_room(self) >= REG_PARTS_MAX * (self->tier->path_count + 1);
+    return reg_tombstones_room(self) >= REG_PARTS_MAX * (self->tier->path_count + 1);
 }
 
 /* The key is not in the index, but a disk may still hold it: an earlier registrar was removing it,
  * an earlier request got no answer, or the disk is not scanned yet. So it gets tombstones
  * nevertheless. */
-bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how)
+bool reg_tombstone_add_all(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
     uint16_t disks = reg_disks_may_have(self, key, REG_NONE, true);
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i};
         if ((disks & REG_DISK_BIT(i)) != 0 &&
-            !reg_forget_join(self, key, i, how->remove_id, how->remove_index)) {
-            reg_forget_key(self, key, 1, &unknown, how);
+            !reg_tombstone_join(self, key, i, how->remove_id, how->remove_index)) {
+            reg_tombstone_add(self, key, 1, &unknown, how);
         }
     }
-    return how->reason != REG_GHOST_REMOVED || reg_forget_noted(self, key);
+    return how->reason != REG_GHOST_REMOVED || reg_tombstone_note_all(self, key);
 }
 
 /* The tombstones prevent that a disk not scanned yet adds the other parts beside the client's. */
-bool reg_half_gives_way(struct registrar *self, sl_ref block)
+bool reg_half_block_drop(struct registrar *self, sl_ref block)
 {
     const struct reg_drop how = {.reason = REG_GHOST_EXPIRED, .forget = true};
     uint32_t slot = self->groups->found_count > 0 ? reg_group_slot(self, block) : REG_NONE;
     if (slot == REG_NONE || !self->groups->all[slot].found) {
         return false;
     }
-    (void)reg_key_forget(self, sl_index_key(self->index, block), &how);
+    (void)reg_tombstone_add_all(self, sl_index_key(self->index, block), &how);
     reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
     return true;
 }
 
-uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *entry)
+uint32_t reg_tombstones_needed(struct registrar *self, const struct sl_entry *entry)
 {
     bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
-    uint16_t doubt = reg_disk_doubt(self, entry->ref, entry, true);
+    uint16_t doubt = reg_disks_in_doubt(self, entry->ref, entry, true);
     return self->tier->on
                ? (uint32_t)writing + (entry->disk.valid != 0) + (uint32_t)__builtin_popcount(doubt)
                : 0;
@@ -65,7 +65,7 @@ uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *entry
 /* The notes are written and freed again, to see whether they fit. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit)
 {
-    static const struct reg_forget_note empty;
+    static const struct reg_tombstone_note empty;
     struct reg_unit_parts parts;
     sl_ref notes[REG_PARTS_MAX * (REG_DISKS_MAX + 2u)];
     uint32_t count = 0;
@@ -74,9 +74,9 @@ bool reg_notes_fit(struct registrar *self, sl_ref unit)
     for (uint32_t i = 0; fit && i < parts.count; i++) {
         struct sl_entry entry;
         sl_index_read(self->index, parts.refs[i], &entry);
-        for (uint32_t left = reg_forgets_needed(self, &entry); fit && left > 0; left--) {
+        for (uint32_t left = reg_tombstones_needed(self, &entry); fit && left > 0; left--) {
             notes[count] =
-                reg_forget_note(self, (struct sl_key){entry.key, entry.key_length}, &empty);
+                reg_tombstone_note(self, (struct sl_key){entry.key, entry.key_length}, &empty);
             fit = notes[count] != 0;
             count += fit;
         }
@@ -122,8 +122,8 @@ static bool is_being_written(struct registrar *self, const struct sl_entry *entr
 
 static void absent_remove(struct registrar *self, struct sl_key key, struct reg_drop how)
 {
-    if (!reg_key_forget(self, key, &how) &&
-        !(reg_make_index_room(self) && reg_forget_noted(self, key))) {
+    if (!reg_tombstone_add_all(self, key, &how) &&
+        !(reg_make_index_room(self) && reg_tombstone_note_all(self, key))) {
         reg_remove_failed(self, how.remove_id, how.remove_index, SL_ERR_NO_SPACE);
     }
 }
@@ -176,8 +176,8 @@ static const sl_err settled_codes[] = {[SL_SETTLED_REMOVED] = SL_OK,
 
 /* A value that exists now was put by others meanwhile and stays: one more tombstone could hit it.
  * The tombstones of the first time are waited for. */
-static bool remove_again(struct registrar *self, struct reg_remove *remove, uint32_t index,
-                         const char *key)
+static bool remove_was_settled(struct registrar *self, struct reg_remove *remove, uint32_t index,
+                               const char *key)
 {
     struct sl_entry entry;
     enum sl_settled_end end = SL_SETTLED_REMOVED;
@@ -188,7 +188,7 @@ static bool remove_again(struct registrar *self, struct reg_remove *remove, uint
     remove->codes[index] = (uint64_t)settled_codes[end];
     bool ended = end == SL_SETTLED_REMOVED || end == SL_SETTLED_NOT_FOUND;
     if (ended && !reg_answer_join(self, remove->answer.id, index, key) &&
-        reg_forget_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
+        reg_tombstone_key_of_hash(self, reg_hash(key, strlen(key))) != NULL) {
         remove->codes[index] = (uint64_t)SL_ERR_TIMEOUT; /* another answer waits for these */
     }
     return true;
@@ -210,7 +210,7 @@ static void remove_settle(struct registrar *self, const struct reg_remove *remov
 static void remove_key(struct registrar *self, struct reg_remove *remove, uint32_t index,
                        const char *key)
 {
-    if (remove_again(self, remove, index, key)) {
+    if (remove_was_settled(self, remove, index, key)) {
         return;
     }
     remove_once(self, remove, index, key);
@@ -263,7 +263,7 @@ static bool removes_may_end(struct registrar *self)
         return true;
     }
     reg_members_change(self, true);
-    return reg_members_agreed(self);
+    return reg_members_all_current(self);
 }
 
 /* Whether each of its keys has been handled. */
@@ -276,20 +276,20 @@ static bool remove_is_begun(const struct reg_remove *remove)
  * disks), SL_ERR_NO_SPACE (some of the disks are full), SL_OK: they may. */
 static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remove)
 {
-    uint64_t lost = 0, full = 0, left = self->forgets->count; /* tombstones that may end soon */
-    bool unknown = false;                                     /* contents of absent disks */
+    uint64_t lost = 0, full = 0, left = self->tombstones->count; /* tombstones that may end soon */
+    bool unknown = false;                                        /* contents of absent disks */
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct reg_disk *disk = &self->tier->disks[i];
         bool lost_disk = reg_disk_lost(self, i);
         bool tells = !disk->scanned || (disk->missed && remove_is_begun(remove));
         if (lost_disk) {
-            lost += remove->forgets[i];
-            left -= disk->forget_count;
+            lost += remove->tombstones[i];
+            left -= disk->tombstone_count;
             unknown = unknown || !disk->scanned || disk->missed;
         } else if (remove->keys == NULL && disk->used && !disk->gone && tells) {
             return SL_OK; /* it may still report */
-        } else if (disk->forget_full) {
-            full += remove->forgets[i];
+        } else if (disk->tombstone_full) {
+            full += remove->tombstones[i];
         }
     }
     bool begun = remove_is_begun(remove) || !remove_has_room(self);
@@ -299,7 +299,7 @@ static sl_err remove_stuck(struct registrar *self, const struct reg_remove *remo
     bool away =
         lost > 0 || (remove->keys == NULL && unknown) || (!remove_is_begun(remove) && left == 0);
     if (remove->keys == NULL && unknown && remove_is_begun(remove) && remove->failed == SL_OK &&
-        !reg_members_forsake(self)) {
+        !reg_members_strike_absent(self)) {
         return SL_OK;
     }
     return full > 0 ? SL_ERR_NO_SPACE : away ? SL_ERR_DISK_AWAY : SL_OK;
@@ -316,7 +316,7 @@ static void codes_stuck(struct reg_remove *remove, sl_err stuck)
 }
 
 /* The reply to a removal of everything that is not complete. */
-static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck)
+static struct sl_msg remove_incomplete_reply(const struct reg_remove *remove, sl_err stuck)
 {
     sl_err code = stuck == SL_OK ? SL_ERR_TIMEOUT : remove_is_begun(remove) ? stuck : SL_ERR_LIMIT;
     const char *text =
@@ -332,7 +332,7 @@ static struct sl_msg remove_excuse(const struct reg_remove *remove, sl_err stuck
     return (struct sl_msg){.code = code, .text = sl_text_of(text)};
 }
 
-static void codes_doubt(struct reg_remove *remove)
+static void codes_unconfirmed(struct reg_remove *remove)
 {
     for (uint32_t i = 0; i < remove->count; i++) {
         bool ended = remove->codes[i] == SL_OK || remove->codes[i] == SL_ERR_NOT_FOUND;
@@ -354,7 +354,7 @@ static void removes_run(struct registrar *self)
             remove->next == remove->count && remove->all_left == 0 && remove->outstanding == 0;
         bool all = remove->keys == NULL && self->tier->on;
         if (all && remove_is_begun(remove)) {
-            reg_disks_tell_again(self);
+            reg_disks_rescan(self);
         }
         if (all && !reg_disks_scanned(self, remove->failed == SL_OK)) {
             done = false; /* what the disks hold is removed when it is known */
@@ -362,7 +362,7 @@ static void removes_run(struct registrar *self)
         if (!may_end) {
             done = false;
             if (remove->answer.back.deadline_ns <= now_ns) {
-                codes_doubt(remove);
+                codes_unconfirmed(remove);
             }
         }
         sl_err stuck = !done && may_end && self->tier->on ? remove_stuck(self, remove) : SL_OK;
@@ -376,8 +376,8 @@ static void removes_run(struct registrar *self)
             const struct sl_msg part = {.code = remove->failed,
                                         .text = sl_text_of("removed in part; ask again")};
             bool ended = done || remove->failed != SL_OK;
-            const struct sl_msg reply = ended ? part : remove_excuse(remove, stuck);
-            sl_return_reply(self->env, &remove->answer.back, &reply);
+            const struct sl_msg reply = ended ? part : remove_incomplete_reply(remove, stuck);
+            sl_reply_route_send(self->env, &remove->answer.back, &reply);
         } else {
             reg_reply_codes(self, &remove->answer.back, remove->codes, remove->count);
         }
@@ -408,7 +408,7 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     const struct sl_body_remove *body = &msg->body.remove;
     uint64_t key_bytes = 0;
     /* The end of a process without HELLO is not noticed, so its removal could wait for ever. */
-    uint32_t peer = reg_peer_asking(self, msg);
+    uint32_t peer = reg_peer_of_sender(self, msg);
     if (peer == REG_NONE) {
         return;
     }
@@ -471,7 +471,7 @@ bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const 
 {
     bool joined = false;
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
-        while (reg_forget_join(self, reg_key_of(key), i, id, index)) {
+        while (reg_tombstone_join(self, reg_key_of(key), i, id, index)) {
             joined = true;
         }
     }

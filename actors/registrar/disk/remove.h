@@ -19,7 +19,7 @@ struct reg_remove {
     sl_err failed;  /* why not all can be removed now */
     uint32_t *left; /* number of tombstones each key waits for */
     uint64_t outstanding;
-    uint32_t forgets[REG_DISKS_MAX]; /* of these, the number each disk is to confirm */
+    uint32_t tombstones[REG_DISKS_MAX]; /* of these, the number each disk is to confirm */
 };
 
 struct reg_removes {
@@ -37,13 +37,13 @@ void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);
 /* Adds tombstones of a key that is not in the index, for values that may be on disks. False: one
  * has no note, so a new registrar would not know of it. */
-bool reg_key_forget(struct registrar *self, struct sl_key key, const struct reg_drop *how);
+bool reg_tombstone_add_all(struct registrar *self, struct sl_key key, const struct reg_drop *how);
 /* Drops a block of which a scan has found only some parts: a client is about to store all of it.
  * False: the block is not such a one. */
-bool reg_half_gives_way(struct registrar *self, sl_ref block);
+bool reg_half_block_drop(struct registrar *self, sl_ref block);
 /* Upper bound of the tombstones, and notes, that a value's removal takes: for a write in flight,
  * its place, and disks in doubt. */
-uint32_t reg_forgets_needed(struct registrar *self, const struct sl_entry *record);
+uint32_t reg_tombstones_needed(struct registrar *self, const struct sl_entry *record);
 /* Whether the index has room for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);
 void reg_removes_scanned(struct registrar *self); /* call after a scan */

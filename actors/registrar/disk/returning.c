@@ -15,7 +15,7 @@
 
 static uint64_t room_bytes(const struct registrar *self)
 {
-    return reg_units_room_bytes(self) / REG_RETURNING_SHARE;
+    return reg_units_memory_bytes(self) / REG_RETURNING_SHARE;
 }
 
 /* Hits a second of the next victim; 0: not known. */
@@ -49,9 +49,9 @@ bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *aske
                         uint64_t *lacks_bytes)
 {
     self->units->returning_at_ns = self->env->now_ns;
-    (void)reg_peers_drain(self); /* blocks that were used since are kept no more */
-    reg_units_kept_look(self);
-    uint64_t taken = reg_units_kept_bytes(self);
+    (void)reg_accesses_drain(self); /* blocks that were used since are kept no more */
+    reg_units_retention_check(self);
+    uint64_t taken = reg_units_retained_bytes(self);
     uint64_t now = to_bring_bytes(self, &asked->keys), bytes = SL_MAX(now, asked->chain_bytes);
     bool room = taken <= room_bytes(self) && bytes <= room_bytes(self) - taken;
     /* Others must not wait because of values that could never fit. */
@@ -73,18 +73,18 @@ void reg_returning_keep(struct registrar *self, sl_ref unit, uint64_t until_ns)
             return;
         }
     }
-    reg_unit_returning(self, unit, until_ns - self->env->now_ns);
+    reg_unit_session_expected(self, unit, until_ns - self->env->now_ns);
 }
 
 void reg_returning_answer(struct registrar *self, const struct reg_promote *promote)
 {
     struct sl_msg reply = {.code = SL_OK};
-    uint64_t bytes = reg_units_kept_bytes(self) + promote->lacks_bytes;
+    uint64_t bytes = reg_units_retained_bytes(self) + promote->lacks_bytes;
     double full = (double)bytes / (double)SL_MAX(room_bytes(self), 1u);
     double next = edge(self) * WORTH_UNIT;
     reply.body.bring_reply = (struct sl_body_bring_reply){
         .codes = {.at = promote->codes, .count = promote->count},
         .edge = next < 1e18 ? (uint64_t)next : UINT64_C(1000000000000000000),
         .full = (uint64_t)SL_MIN(full * FULL_UNIT, FULL_UNIT)};
-    sl_return_reply(self->env, &promote->answer.back, &reply);
+    sl_reply_route_send(self->env, &promote->answer.back, &reply);
 }

@@ -3,10 +3,10 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/remove.h"
 #include "actors/registrar/disk/segments.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/claims.h"
@@ -145,11 +145,11 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
 {
     struct sl_entry entry;
     const struct sl_disk_place place = found_place(found, slot);
-    if (found->segment <= self->tier->disks[slot].gone_segment) {
+    if (found->segment <= self->tier->disks[slot].deleted_segment) {
         return SL_ERR_NOT_FOUND;
     }
     const struct sl_key key = reg_key(&found->key);
-    bool covered = reg_forget_covers(self, key, &place);
+    bool covered = reg_tombstone_covers(self, key, &place);
     if (!covered &&
         reg_claim_by_key(self, reg_hash(key.at, key.length), key.at, key.length) != REG_NONE) {
         return SL_ERR_BUSY;
@@ -158,7 +158,8 @@ static sl_err found_one(struct registrar *self, const struct sl_item_found *foun
     if (known && found_known(self, found, slot, &entry)) {
         return SL_OK;
     }
-    if (reg_forget_covers_part(self, reg_key(&found->group_key), key, &place) || covered || known) {
+    if (reg_tombstone_covers_part(self, reg_key(&found->group_key), key, &place) || covered ||
+        known) {
         return SL_ERR_NOT_FOUND;
     }
     sl_err err = found_insert(self, found, slot);
@@ -196,7 +197,7 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     sl_index_view_stats(sl_index_as_view(self->index), &index);
     disk->scan_open = true;
     disk->scanned = disk->scanned && !disk->missed; /* else false until this scan ends */
-    disk->missed = disk->asked_again = false;
+    disk->missed = disk->rescan_asked = false;
     disk->scan_number++;
     disk->scan_seq = msg->seq;
     disk->scan_proc = self->peers->all[path->peer].proc;
@@ -204,8 +205,8 @@ static void scan_begin(struct registrar *self, const struct sl_msg *msg,
     uint64_t refs = index.record_bytes_max / 64 + 1; /* a reference counts 64 bytes */
     disk->found = calloc(refs / 64 + 1, sizeof(*disk->found));
     disk->sweeping = false;
-    disk->forget_held = false;
-    disk->gone_segment = disk->reclaim.phase == REG_RECLAIM_CLEARING ? disk->gone_segment : 0;
+    disk->tombstone_held = false;
+    disk->deleted_segment = disk->reclaim.phase == REG_RECLAIM_CLEARING ? disk->deleted_segment : 0;
     disk->state = REG_DISK_SCANNING;
 }
 
@@ -247,7 +248,7 @@ static void groups_drop_found(struct registrar *self)
 static void scan_end(struct registrar *self, uint32_t slot)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
-    reg_forgets_scanned(self, slot);
+    reg_tombstones_scanned(self, slot);
     reg_removes_scanned(self);
     disk->scanned = true;
     disk->scan_open = false;
@@ -265,7 +266,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
     disk->sweeping = disk->found != NULL && disk->place_count > 0;
     disk->sweep_segment = disk->sweep_at = 0;
     self->space.freed = true;
-    reg_tell_disk_known(self);
+    reg_notify_disk_known(self);
 }
 
 /* Whether the report was made before the tierer received the fence. A write that became durable
@@ -286,23 +287,23 @@ static bool scan_is_fenced(struct registrar *self, uint32_t at)
     if (disk != NULL && disk->state == REG_DISK_READY) {
         disk->state = REG_DISK_SCANNING;
         path->absent_since_ns = self->env->now_ns;
-        sl_calls_forget(self->calls, path->fence_seq); /* if one is in flight */
+        sl_calls_drop(self->calls, path->fence_seq); /* if one is in flight */
         path->fence_seq = UINT64_MAX;
     }
-    if (path->fence_seq == UINT64_MAX && (disk == NULL || disk->forget_seq == 0)) {
+    if (path->fence_seq == UINT64_MAX && (disk == NULL || disk->tombstone_seq == 0)) {
         reg_path_fence(self, at);
     }
     return path->fence_seq == 0;
 }
 
-void reg_disks_tell_again(struct registrar *self)
+void reg_disks_rescan(struct registrar *self)
 {
     for (uint32_t i = 0; i < REG_DISK_UNKNOWN; i++) {
         struct reg_disk *disk = &self->tier->disks[i];
-        if (disk->missed && !disk->asked_again && reg_disk_usable(self, i) &&
-            disk->forget_seq == 0) {
+        if (disk->missed && !disk->rescan_asked && reg_disk_usable(self, i) &&
+            disk->tombstone_seq == 0) {
             reg_path_fence(self, disk->path);
-            disk->asked_again = self->tier->paths[disk->path].fence_seq != UINT64_MAX;
+            disk->rescan_asked = self->tier->paths[disk->path].fence_seq != UINT64_MAX;
         }
     }
 }
@@ -313,17 +314,17 @@ static sl_err found_begin(struct registrar *self, uint32_t at, const struct sl_m
 {
     struct reg_path *path = &self->tier->paths[at];
     const struct reg_disk *disk = path->disk != REG_NONE ? &self->tier->disks[path->disk] : NULL;
-    if (disk != NULL && disk->state == REG_DISK_READY && disk->forget_held &&
-        reg_forgets_room(self) < REG_FORGET_ITEMS_MAX) {
+    if (disk != NULL && disk->state == REG_DISK_READY && disk->tombstone_held &&
+        reg_tombstones_room(self) < REG_FORGET_ITEMS_MAX) {
         return sl_fail(why, SL_ERR_LIMIT, SCAN_AGAIN);
     }
     if (!scan_is_fenced(self, at)) {
         return sl_fail(why, SL_ERR_BUSY, "earlier requests are not fenced yet");
     }
-    sl_err err = reg_disk_told(self, at, &msg->body.disk_found, why);
+    sl_err err = reg_disk_identify(self, at, &msg->body.disk_found, why);
     if (err == SL_OK) {
-        reg_disk_budget_told(self, path->disk, msg->body.disk_found.budget_left,
-                             msg->body.disk_found.budget_debt);
+        reg_disk_budget_set(self, path->disk, msg->body.disk_found.budget_left,
+                            msg->body.disk_found.budget_debt);
         scan_begin(self, msg, path);
     } else if (err != SL_ERR_BUSY) {
         reg_log(self, SL_LOG_ERROR, 0, "%s", why->text);
@@ -369,7 +370,7 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     if (body->last && told) { /* else the tierer resends this part */
         scan_end(self, slot);
     }
-    if (body->last && told && self->tier->disks[slot].forget_held) { /* the tierer starts over */
+    if (body->last && told && self->tier->disks[slot].tombstone_held) { /* the tierer starts over */
         sl_reply_fail(self->env, msg, SL_ERR_LIMIT, SCAN_AGAIN);
         return;
     }

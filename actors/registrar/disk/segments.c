@@ -123,7 +123,7 @@ bool reg_segments_sweep(const struct registrar *self, uint32_t slot, struct sl_e
 }
 
 /* Checks some references. An outdated one is replaced by the last of the list. */
-static void segment_look(const struct registrar *self, struct reg_segment *segment)
+static void segment_prune(const struct registrar *self, struct reg_segment *segment)
 {
     for (uint32_t i = 0; i < LOOKS && segment->count > 2 * segment->live + LOOKS_FROM; i++) {
         struct sl_entry entry;
@@ -153,7 +153,7 @@ void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_p
     }
     segment->live += fresh ? 1 : 0;
     if (reg_reclaim_phase(self, place) == REG_RECLAIM_NONE && !disk->sweeping) {
-        segment_look(self, segment);
+        segment_prune(self, segment);
     }
     if (SL_ARRAY_ROOM(segment->items, segment->capacity, segment->count + 1)) {
         segment->items[segment->count++] = (struct reg_segment_item){

@@ -7,8 +7,8 @@
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/members.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/memory/accesses.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/presence/peers.h"
@@ -35,8 +35,8 @@ static void queue_pop(struct registrar *self)
     }
 }
 
-static bool item_there(struct registrar *self, const struct sl_heap_item *item,
-                       struct sl_entry *entry)
+static bool item_is_current(struct registrar *self, const struct sl_heap_item *item,
+                            struct sl_entry *entry)
 {
     if (!sl_index_ref_live(self->index, item->id)) {
         return false;
@@ -49,7 +49,7 @@ static bool item_there(struct registrar *self, const struct sl_heap_item *item,
 static bool item_wanted(struct registrar *self, const struct sl_heap_item *item,
                         struct sl_entry *entry)
 {
-    return item_there(self, item, entry) && entry->disk.valid == 0 &&
+    return item_is_current(self, item, entry) && entry->disk.valid == 0 &&
            (sl_index_links(self->index, item->id)->flags &
             (REG_FLAG_WRITING | REG_FLAG_RECLAIMED)) == 0;
 }
@@ -63,7 +63,7 @@ static void queue_return(struct registrar *self, const struct sl_heap_item *item
 
 /* Checks the next item and removes it if it is outdated. Otherwise items of removed values would
  * fill the queue while no disk takes writes. */
-static void queue_look(struct registrar *self)
+static void queue_prune(struct registrar *self)
 {
     struct sl_heap *queue = &self->writes->queue;
     uint32_t *looked = &self->writes->looked;
@@ -81,7 +81,7 @@ void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation)
     struct reg_writes *writes = self->writes;
     struct sl_heap *queue = &writes->queue;
     for (uint32_t i = 0; i < 2 && queue->count > LOOKS_MAX; i++) {
-        queue_look(self);
+        queue_prune(self);
     }
     uint32_t count = queue->count + 1 + writes->count * REG_WRITE_ITEMS_MAX; /* all may return */
     if (!SL_ARRAY_ROOM(queue->items, queue->capacity, count)) {
@@ -149,10 +149,11 @@ static void spill_fill(struct registrar *self, const struct sl_entry *entry,
  * written. A tombstone without a place must not follow a new value. One that names the removed
  * value's place would hit a new value of the same bytes, since the tierer gives it that place and
  * does not write them twice. */
-static bool key_waits(const struct registrar *self, const struct sl_entry *entry, uint32_t disk)
+static bool key_has_tombstone(const struct registrar *self, const struct sl_entry *entry,
+                              uint32_t disk)
 {
     struct sl_key key = {.at = entry->key, .length = entry->key_length};
-    return reg_forget_pending(self, key, disk);
+    return reg_tombstone_pending(self, key, disk);
 }
 
 /* Moves the oldest values from the queue into the batch. */
@@ -167,7 +168,7 @@ static void write_fill(struct registrar *self, struct reg_write *write)
         const struct sl_heap_item *item = &queue->items[0];
         struct sl_entry entry;
         if (item_wanted(self, item, &entry)) {
-            if (key_waits(self, &entry, write->disk) ||
+            if (key_has_tombstone(self, &entry, write->disk) ||
                 (write->count > 0 &&
                  bytes + entry.extent.length_bytes > self->tier->batch_bytes_max)) {
                 break;
@@ -236,7 +237,7 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
 static bool writes_are_awaited(const struct registrar *self)
 {
     uint32_t at = 0;
-    return self->space.parked_count > 0 || self->space.arrival_blocked ||
+    return self->space.parked_count > 0 || self->space.fetch_blocked ||
            reg_answer_next(self, REG_ANSWER_FLUSH, &at) != NULL || self->draining ||
            self->writes->queue.count > (reg_unit_count(self) - self->units->cold.count) / 4;
 }
@@ -245,7 +246,7 @@ static bool writes_are_awaited(const struct registrar *self)
 static uint32_t writes_max(const struct registrar *self, const struct reg_disk *disk)
 {
     bool reads = disk->reads[false] > 0 || disk->reads[true] > 0 ||
-                 disk->arrivals[false].first != REG_NONE || disk->arrivals[true].first != REG_NONE;
+                 disk->fetches[false].first != REG_NONE || disk->fetches[true].first != REG_NONE;
     return reads && !writes_are_awaited(self) ? REG_WRITES_YIELDING : REG_WRITES_MAX;
 }
 
@@ -253,7 +254,7 @@ static bool disk_takes_writes(const struct registrar *self, uint32_t slot)
 {
     const struct reg_disk *disk = &self->tier->disks[slot];
     return reg_disk_usable(self, slot) && self->env->now_ns >= disk->retry_ns &&
-           disk->writes < writes_max(self, disk) && reg_members_knows(self, disk->path);
+           disk->writes < writes_max(self, disk) && reg_members_is_current(self, disk->path);
 }
 
 /* Whether the oldest value in the queue is a part of the block that was last written to a disk. If
@@ -323,7 +324,7 @@ static void writes_pump(struct registrar *self)
     }
     if (self->writes->queue.count > 0) {
         reg_members_change(self, false);
-        if (!reg_members_agreed(self)) {
+        if (!reg_members_all_current(self)) {
             return;
         }
     }
@@ -341,15 +342,16 @@ static void item_durable(struct registrar *self, const struct sl_heap_item *item
 {
     sl_ref fresh;
     struct sl_entry entry;
-    if (place->segment <= self->tier->disks[place->disk].gone_segment) {
+    if (place->segment <= self->tier->disks[place->disk].deleted_segment) {
         sl_index_links(self->index, item->id)->flags |= REG_FLAG_RECLAIMED;
         return;
     }
     sl_err err = reg_record_switch(self, item->id, NULL, place, &fresh);
-    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) && item_there(self, item, &entry)) {
+    if (err == SL_ERR_NO_SPACE && reg_make_index_room(self) &&
+        item_is_current(self, item, &entry)) {
         err = reg_record_switch(self, item->id, NULL, place, &fresh);
     }
-    if (err != SL_OK && item_there(self, item, &entry)) {
+    if (err != SL_OK && item_is_current(self, item, &entry)) {
         sl_index_links(self->index, item->id)->disks |= REG_DISK_BIT(place->disk);
         queue_return(self, item);
     } else if (err == SL_OK) {
@@ -419,8 +421,8 @@ static bool write_item_end(struct registrar *self, struct reg_write *write, uint
         place.offset_bytes = spilled->disk_offset_bytes;
     }
     struct sl_entry entry;
-    if (!item_there(self, &item, &entry)) {
-        reg_retired_returned(self, item.cookie);
+    if (!item_is_current(self, &item, &entry)) {
+        reg_retired_read_done(self, item.cookie);
         return code == SL_OK;
     }
     flag_writing(self, item.id, false);
@@ -446,11 +448,11 @@ static void write_reply(struct registrar *self, uint32_t index, const struct sl_
     bool durable = false;
     uint32_t batch_items = disk->batch_items;
     if (msg->code == SL_OK) {
-        reg_disk_budget_told(self, write->disk, msg->body.disk_write_reply.budget_left,
-                             msg->body.disk_write_reply.budget_debt);
+        reg_disk_budget_set(self, write->disk, msg->body.disk_write_reply.budget_left,
+                            msg->body.disk_write_reply.budget_debt);
     }
     disk->failing = false;
-    (void)reg_peers_drain(self); /* noted accesses name records that are replaced here */
+    (void)reg_accesses_drain(self); /* noted accesses name records that are replaced here */
     for (uint32_t i = write->count; i-- > 0;) { /* last first: this keeps the queue's order */
         durable = write_item_end(self, write, i, msg) || durable;
     }
@@ -475,12 +477,12 @@ static void write_return(struct registrar *self, struct reg_write *write)
 {
     for (uint32_t i = write->count; i-- > 0;) {
         struct sl_entry entry;
-        if (item_there(self, &write->items[i], &entry)) {
+        if (item_is_current(self, &write->items[i], &entry)) {
             flag_writing(self, write->items[i].id, false);
             sl_index_links(self->index, write->items[i].id)->disks |= REG_DISK_BIT(write->disk);
             queue_return(self, &write->items[i]);
         } else {
-            reg_retired_returned(self, write->items[i].cookie);
+            reg_retired_read_done(self, write->items[i].cookie);
         }
     }
     write_end(self, write);
@@ -501,7 +503,7 @@ static void writes_disk_left(struct registrar *self, uint32_t disk)
 {
     for (uint32_t i = 0; i < self->writes->count; i++) {
         if (self->writes->all[i].used && self->writes->all[i].disk == disk) {
-            sl_calls_forget(self->calls, self->writes->all[i].seq);
+            sl_calls_drop(self->calls, self->writes->all[i].seq);
             write_return(self, &self->writes->all[i]);
         }
     }
@@ -554,7 +556,7 @@ bool reg_write_runs(const struct registrar *self, uint64_t key_hash, uint32_t di
     return runs;
 }
 
-bool reg_writes_come(struct registrar *self)
+bool reg_writes_outstanding(struct registrar *self)
 {
     return reg_copy_required(self) && reg_writes_oldest(self) != UINT64_MAX;
 }

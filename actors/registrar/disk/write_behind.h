@@ -24,7 +24,7 @@ struct reg_writes {
     /* Oldest first; grows as needed. id: the record; cookie: its generation; at_ns: time of its
      * commit, made unique: FLUSH waits for all commits before it. */
     struct sl_heap queue;
-    uint32_t looked; /* next item that queue_look checks */
+    uint32_t looked; /* next item that queue_prune checks */
     bool more;       /* continue in the next turn */
     uint64_t next_ns;
     struct reg_write *all;
@@ -47,7 +47,7 @@ uint64_t reg_writes_oldest(struct registrar *self);
 /* Whether a write under a key of this hash is in flight to the disk. */
 bool reg_write_runs(const struct registrar *self, uint64_t key_hash, uint32_t disk);
 /* Whether values still have to be written to disk before they may leave memory. */
-bool reg_writes_come(struct registrar *self);
+bool reg_writes_outstanding(struct registrar *self);
 
 extern const struct reg_part reg_writes_part;
 

@@ -209,7 +209,7 @@ static sl_err engine_add(struct registrar *self, const struct sl_msg *msg, struc
     *engine = fresh;
     *id = fresh.id;
     self->engines->count++;
-    reg_engine_note(self, SL_MSG_ENGINE_ADDED, fresh.id);
+    reg_transporter_notify(self, SL_MSG_ENGINE_ADDED, fresh.id);
     return SL_OK;
 }
 
@@ -236,7 +236,7 @@ static const char *memory_text(const struct sl_body_engine_register *body, char 
     return out;
 }
 
-static void engine_register_asked(struct registrar *self, const struct sl_msg *msg)
+static void engine_register_handle(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_engine_register *body = &msg->body.engine_register;
     struct sl_proc_id proc = {.pid = (uint32_t)body->pid, .start_time = body->start_time};
@@ -255,7 +255,7 @@ static void engine_register_asked(struct registrar *self, const struct sl_msg *m
             size_t length = 0;
             err = engine_encode(self, body, UINT64_MAX, &frame, &length, &why);
             err = err == SL_OK ? reg_team_check(self, body, length, &why) : err;
-            err = err == SL_OK ? reg_pools_lend(self, body, proc, &why) : err;
+            err = err == SL_OK ? reg_pools_register(self, body, proc, &why) : err;
             err = err == SL_OK ? engine_add(self, msg, proc, &id, &why) : err;
         }
     }
@@ -345,7 +345,7 @@ static void engine_end(struct registrar *self, const struct sl_msg *msg)
     if (engine != NULL) {
         engine_remove(self, engine);
     }
-    reg_engine_over(self, msg, ranks);
+    reg_engine_end_wait(self, msg, ranks);
 }
 
 static void engines_died(struct registrar *self, struct sl_proc_id proc)
@@ -373,14 +373,14 @@ static bool engine_uses(struct registrar *self, const struct reg_engine *engine,
     return uses;
 }
 
-void reg_engines_pool_over(struct registrar *self, uint64_t epoch)
+void reg_engines_end_of_pool(struct registrar *self, uint64_t epoch)
 {
     for (uint32_t i = 0; i < self->engines->max; i++) {
         struct reg_engine *engine = &self->engines->all[i];
         if (engine->used && engine_uses(self, engine, epoch)) {
             reg_log(self, SL_LOG_INFO, 0, "engine %" PRIu64 " ended: its memory is revoked",
                     engine->id);
-            reg_engine_note(self, SL_MSG_ENGINE_OVER, engine->id);
+            reg_transporter_notify(self, SL_MSG_ENGINE_OVER, engine->id);
             engine_remove(self, engine);
         }
     }
@@ -496,7 +496,7 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_ENGINE_REGISTER, engine_register_asked},
+    {SL_MSG_ENGINE_REGISTER, engine_register_handle},
     {SL_MSG_ENGINE_GET, engine_get},
     {SL_MSG_ENGINE_END, engine_end},
     {SL_MSG_ENGINES, engines_list},

@@ -48,17 +48,17 @@ void reg_identity_note(struct registrar *self, const struct sl_body_engine_regis
 /* Answers the ENGINE_END when the swappers of these ranks (a bit each), the coordinator and the
  * transporter have released the engine's memory, or at its deadline (SL_ERR_TIMEOUT). Errors,
  * answered: SL_ERR_LIMIT. */
-void reg_engine_over(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
+void reg_engine_end_wait(struct registrar *self, const struct sl_msg *msg, uint64_t ranks);
 
 /* Notifies the transporter, which registers engines' memory with the NIC: ENGINE_ADDED,
  * ENGINE_OVER. Does not wait for it. */
-void reg_engine_note(struct registrar *self, uint32_t type, uint64_t engine_id);
+void reg_transporter_notify(struct registrar *self, uint32_t type, uint64_t engine_id);
 
 /* Ranks of these regions, a bit each. */
 uint64_t reg_engine_ranks(const struct sl_item_region *regions, uint64_t count);
 
 /* Ends the engines that are registered with memory that is being revoked. */
-void reg_engines_pool_over(struct registrar *self, uint64_t epoch);
+void reg_engines_end_of_pool(struct registrar *self, uint64_t epoch);
 
 extern const struct reg_part reg_engines_part;
 extern const struct reg_part reg_ends_part;

@@ -8,7 +8,7 @@
 #define POOL_NOTE_VERSION 2u
 
 struct pool_note { /* a BLOB; the mappers follow */
-    uint32_t version, state, sluice, lent;
+    uint32_t version, state, sluice, swapper_may_map;
     uint64_t rank, epoch, length_bytes;
     char name[REG_POOL_NAME_BYTES];
     char pool[REG_NAME_BYTES];
@@ -39,7 +39,7 @@ sl_err reg_pool_note_write(struct registrar *self, struct reg_pool *pool, struct
         .version = POOL_NOTE_VERSION,
         .state = pool->state,
         .sluice = pool->sluice,
-        .lent = pool->lent,
+        .swapper_may_map = pool->swapper_may_map,
         .rank = pool->rank,
         .epoch = pool->epoch,
         .length_bytes = pool->length_bytes,
@@ -108,7 +108,7 @@ static void pool_fill(struct reg_pool *pool, const struct pool_note *note, const
 {
     pool->state = (enum reg_pool_state)note->state;
     pool->sluice = note->sluice != 0;
-    pool->lent = note->lent != 0;
+    pool->swapper_may_map = note->swapper_may_map != 0;
     pool->epoch = note->epoch;
     pool->length_bytes = note->length_bytes;
     pool->owner_seq = note->owner_seq;

@@ -17,7 +17,7 @@ static const char *state_text(enum reg_pool_state state)
 
 /* ---- answers ---- */
 
-static void state_reply(struct registrar *self, const struct sl_return *to,
+static void state_reply(struct registrar *self, const struct sl_reply_route *to,
                         const struct reg_pool *pool)
 {
     static const unsigned char no_gpu[REG_POOL_GPU_BYTES];
@@ -40,18 +40,18 @@ static void state_reply(struct registrar *self, const struct sl_return *to,
             body->gpu = (struct sl_bytes){.at = pool->handle.gpu, .length = sizeof(no_gpu)};
         }
     }
-    sl_return_reply(self->env, to, &reply); /* a union of equal bodies: this sets both */
+    sl_reply_route_send(self->env, to, &reply); /* a union of equal bodies: this sets both */
 }
 
-static void error_reply(struct registrar *self, const struct sl_return *to, sl_err code,
+static void error_reply(struct registrar *self, const struct sl_reply_route *to, sl_err code,
                         const char *text)
 {
     struct sl_msg reply = {.code = code, .text = sl_text_of(text)};
-    sl_return_reply(self->env, to, &reply);
+    sl_reply_route_send(self->env, to, &reply);
 }
 
 /* The pool's state in words, with the process that requests wait for. */
-static void pool_words(const struct reg_pool *pool, char out[SL_ERROR_TEXT_BYTES])
+static void pool_state_words(const struct reg_pool *pool, char out[SL_ERROR_TEXT_BYTES])
 {
     const char *label = pool->label;
     const size_t room = SL_ERROR_TEXT_BYTES;
@@ -109,7 +109,7 @@ static void waiter_end(struct registrar *self, struct reg_pool_waiter *waiter)
 }
 
 /* Whether this is a repetition of a request that waits. */
-static bool waits_already(const struct registrar *self, const struct sl_return *back)
+static bool waits_already(const struct registrar *self, const struct sl_reply_route *back)
 {
     for (uint32_t i = 0; self->pools->waiter_count > 0 && i < self->set.clients_max; i++) {
         const struct reg_pool_waiter *waiter = &self->pools->waiters[i];
@@ -142,7 +142,7 @@ static bool waiter_add(struct registrar *self, const struct reg_pool_waiter *wan
 
 /* The pool is ready: makes the client a mapper and answers it. */
 static void ready_give(struct registrar *self, uint32_t row, struct sl_proc_id proc,
-                       const struct sl_return *to)
+                       const struct sl_reply_route *to)
 {
     struct sl_error why = {0};
     struct reg_pool_taker mapper = {.proc = proc, .name = to->to, .seq = to->seq};
@@ -184,7 +184,7 @@ static void waiter_look(struct registrar *self, struct reg_pool_waiter *waiter)
         if (pool->epoch != waiter->epoch) {
             waiter_end(self, waiter);
             struct sl_msg reply = {.code = SL_OK};
-            sl_return_reply(self->env, &copy.back, &reply);
+            sl_reply_route_send(self->env, &copy.back, &reply);
         }
         break;
     case REG_POOL_WAIT_NONE:
@@ -202,12 +202,12 @@ void reg_pool_wake(struct registrar *self, uint32_t row)
     }
 }
 
-void reg_pool_tell(struct registrar *self, uint32_t row, sl_err code, const char *text)
+void reg_pool_fail_waiters(struct registrar *self, uint32_t row, sl_err code, const char *text)
 {
     for (uint32_t i = 0; self->pools->waiter_count > 0 && i < self->set.clients_max; i++) {
         struct reg_pool_waiter *waiter = &self->pools->waiters[i];
         if (waiter->kind == REG_POOL_WAIT_READY && waiter->pool == row) {
-            struct sl_return back = waiter->back;
+            struct sl_reply_route back = waiter->back;
             waiter_end(self, waiter);
             error_reply(self, &back, code, text);
         }
@@ -224,7 +224,7 @@ static void pool_waiters_expire(struct registrar *self)
         }
         char text[SL_ERROR_TEXT_BYTES];
         struct reg_pool_waiter copy = *waiter;
-        pool_words(&self->pools->all[copy.pool], text);
+        pool_state_words(&self->pools->all[copy.pool], text);
         waiter_end(self, waiter);
         error_reply(self, &copy.back,
                     copy.kind == REG_POOL_WAIT_TAKE ? SL_ERR_BUSY : SL_ERR_TIMEOUT, text);
@@ -263,9 +263,9 @@ static uint64_t pool_waiters_next(const struct registrar *self)
 /* ---- senders ---- */
 
 /* The sender's peer slot; REG_NONE: answered with an error. */
-static uint32_t asker_of(struct registrar *self, const struct sl_msg *msg)
+static uint32_t sender_of(struct registrar *self, const struct sl_msg *msg)
 {
-    uint32_t peer = reg_peer_asking(self, msg);
+    uint32_t peer = reg_peer_of_sender(self, msg);
     if (peer != REG_NONE && self->draining) {
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
         return REG_NONE;
@@ -304,7 +304,7 @@ static uint32_t row_for(struct registrar *self, const struct sl_msg *msg, const 
 static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, uint64_t epoch,
                              uint32_t *peer)
 {
-    *peer = asker_of(self, msg);
+    *peer = sender_of(self, msg);
     uint32_t row = *peer != REG_NONE ? reg_pool_by_epoch(self, epoch) : REG_NONE;
     if (row == REG_NONE && *peer != REG_NONE) {
         sl_reply_fail(self->env, msg, SL_ERR_STALE, "%s.epoch: %" PRIu64 " is over",
@@ -315,23 +315,24 @@ static uint32_t row_of_epoch(struct registrar *self, const struct sl_msg *msg, u
 
 /* ---- late requests ---- */
 
-static uint64_t whose(const char *client, const char *name, uint64_t rank, const char *pool)
+static uint64_t client_hash(const char *client, const char *name, uint64_t rank, const char *pool)
 {
     char text[REG_NAME_BYTES * 2 + REG_POOL_NAME_BYTES + 32];
     int length = snprintf(text, sizeof(text), "%s\n%s\n%" PRIu64 "\n%s", client, name, rank, pool);
     return reg_hash(text, SL_MIN((uint64_t)length, (uint64_t)sizeof(text) - 1));
 }
 
-static void given_back(struct registrar *self, uint64_t hash, uint64_t seq)
+static void release_seen(struct registrar *self, uint64_t hash, uint64_t seq)
 {
-    self->pools->given_back[self->pools->given_back_next++ % REG_POOLS_GIVEN_BACK] =
-        (struct reg_pool_given_back){.whose = hash, .seq = seq};
+    self->pools->release_seen[self->pools->release_seen_next++ % REG_POOLS_RELEASED] =
+        (struct reg_pool_released){.client_hash = hash, .seq = seq};
 }
 
-static bool was_given_back(const struct registrar *self, uint64_t hash, uint64_t seq)
+static bool was_released(const struct registrar *self, uint64_t hash, uint64_t seq)
 {
-    for (uint32_t i = 0; i < REG_POOLS_GIVEN_BACK; i++) {
-        if (self->pools->given_back[i].whose == hash && self->pools->given_back[i].seq > seq) {
+    for (uint32_t i = 0; i < REG_POOLS_RELEASED; i++) {
+        if (self->pools->release_seen[i].client_hash == hash &&
+            self->pools->release_seen[i].seq > seq) {
             return true;
         }
     }
@@ -346,7 +347,7 @@ static void take_of_known(struct registrar *self, uint32_t row, struct reg_pool_
     struct reg_pool *pool = &self->pools->all[row];
     char text[SL_ERROR_TEXT_BYTES];
     bool ready = pool->state == REG_POOL_READY;
-    pool_words(pool, text);
+    pool_state_words(pool, text);
     if (want->sluice && pool->sluice && pool->length_bytes != want->length_bytes) {
         (void)snprintf(text, sizeof(text), "%s has %" PRIu64 " bytes, not %" PRIu64, pool->label,
                        pool->length_bytes, want->length_bytes);
@@ -402,14 +403,14 @@ static void take_run(struct registrar *self, uint32_t row, struct reg_pool_waite
 static bool want_begin(struct registrar *self, const struct sl_msg *msg, const struct sl_text *name,
                        uint64_t rank, const struct sl_text *pool, struct reg_pool_waiter *want)
 {
-    uint32_t peer = asker_of(self, msg);
+    uint32_t peer = sender_of(self, msg);
     if (peer == REG_NONE || !key_check(self, msg, name, pool)) {
         return false;
     }
     want->proc = self->peers->all[peer].proc;
-    sl_return_keep(msg, &want->back);
+    sl_reply_route_keep(msg, &want->back);
     if (waits_already(self, &want->back) ||
-        was_given_back(self, whose(msg->sender.at, name->at, rank, pool->at), msg->seq)) {
+        was_released(self, client_hash(msg->sender.at, name->at, rank, pool->at), msg->seq)) {
         return false;
     }
     want->pool = row_for(self, msg, name->at, rank, pool->at);
@@ -571,11 +572,12 @@ static void waiters_release(struct registrar *self, uint32_t row, const char *na
 static void pool_release(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_release *body = &msg->body.pool_release;
-    uint32_t peer = asker_of(self, msg);
+    uint32_t peer = sender_of(self, msg);
     if (peer == REG_NONE || !key_check(self, msg, &body->name, &body->pool)) {
         return;
     }
-    given_back(self, whose(msg->sender.at, body->name.at, body->rank, body->pool.at), msg->seq);
+    release_seen(self, client_hash(msg->sender.at, body->name.at, body->rank, body->pool.at),
+                 msg->seq);
     uint32_t row = reg_pool_find(self, body->name.at, body->rank, body->pool.at);
     if (row != REG_NONE && (body->epoch == 0 || body->epoch == self->pools->all[row].epoch)) {
         char name[REG_NAME_BYTES];
@@ -594,15 +596,15 @@ static void pool_release(struct registrar *self, const struct sl_msg *msg)
     sl_reply(self->env, msg, &reply);
 }
 
-static void pool_revoke_asked(struct registrar *self, const struct sl_msg *msg)
+static void pool_revoke_handle(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_pool_revoke *body = &msg->body.pool_revoke;
-    uint32_t peer = asker_of(self, msg);
+    uint32_t peer = sender_of(self, msg);
     struct reg_pool_waiter want = {.kind = REG_POOL_WAIT_REVOKE, .epoch = body->epoch};
     if (peer == REG_NONE) {
         return;
     }
-    sl_return_keep(msg, &want.back);
+    sl_reply_route_keep(msg, &want.back);
     want.pool = reg_pool_by_epoch(self, body->epoch);
     if (want.pool == REG_NONE) { /* over, so revoked */
         sl_reply_code(self->env, msg, SL_OK, NULL);
@@ -643,7 +645,7 @@ static void mappers_words(const struct reg_pool *pool, char *out, size_t room)
         }
         at += (size_t)wrote;
     }
-    if (pool->lent || pool->dropping) {
+    if (pool->swapper_may_map || pool->dropping) {
         int wrote =
             snprintf(out + at, room - at, "%sswapper.%" PRIu64, at > 0 ? ", " : "", pool->rank);
         out[wrote < 0 || (size_t)wrote >= room - at ? at : at + (size_t)wrote] = '\0';
@@ -678,7 +680,8 @@ static void pools_list(struct registrar *self, const struct sl_msg *msg)
             .sluice = pool->sluice,
             .owner = sl_text_of(pool->owner_name),
             .owner_pid = pool->owner.pid,
-            .mapper_count = pool->mapper_count + (pool->lent || pool->dropping ? 1u : 0u),
+            .mapper_count =
+                pool->mapper_count + (pool->swapper_may_map || pool->dropping ? 1u : 0u),
             .mappers = sl_text_of(mappers[count]),
             .waiter_count = reg_pool_waiters(self, i),
         };
@@ -696,7 +699,7 @@ static void pools_list(struct registrar *self, const struct sl_msg *msg)
 static const struct reg_handler handlers[] = {
     {SL_MSG_POOL_TAKE, pool_take},       {SL_MSG_POOL_AWAIT, pool_await},
     {SL_MSG_POOL_READY, pool_ready},     {SL_MSG_POOL_MAPPED, pool_mapped},
-    {SL_MSG_POOL_RELEASE, pool_release}, {SL_MSG_POOL_REVOKE, pool_revoke_asked},
+    {SL_MSG_POOL_RELEASE, pool_release}, {SL_MSG_POOL_REVOKE, pool_revoke_handle},
     {SL_MSG_POOLS, pools_list},
 };
 

@@ -118,7 +118,7 @@ static uint32_t swapper_of(const struct registrar *self, const struct reg_pool *
 static void call_forget(struct registrar *self, struct reg_pool *pool)
 {
     if (pool->call_seq != 0) {
-        sl_calls_forget(self->calls, pool->call_seq);
+        sl_calls_drop(self->calls, pool->call_seq);
         pool->call_seq = 0;
     }
 }
@@ -162,7 +162,7 @@ static void pool_absent(struct registrar *self, uint32_t row)
     reg_pool_note_drop(self, pool);
     pool->state = REG_POOL_ABSENT;
     pool->sluice = false;
-    pool->lent = false;
+    pool->swapper_may_map = false;
     pool->dropping = false;
     pool->epoch = 0;
     pool->length_bytes = 0;
@@ -282,11 +282,11 @@ void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason)
     reg_log(self, SL_LOG_INFO, 0, "%s is revoked: %s", pool->label, reason);
     call_forget(self, pool);
     pool->state = REG_POOL_REVOKING;
-    pool->dropping = pool->lent || pool->sluice;
+    pool->dropping = pool->swapper_may_map || pool->sluice;
     pool->call_lates = 0;
     reg_pool_note(self, row);
     /* The engines end, so swappers no longer get its regions, and later requests learn that. */
-    reg_engines_pool_over(self, pool->epoch);
+    reg_engines_end_of_pool(self, pool->epoch);
     reg_pool_wake(self, row);
     pool_settle(self, row);
 }
@@ -294,7 +294,7 @@ void reg_pool_revoke(struct registrar *self, uint32_t row, const char *reason)
 void reg_pool_fail(struct registrar *self, uint32_t row, sl_err code, const char *text)
 {
     SL_ASSERT(self->pools->all[row].state == REG_POOL_ALLOCATING);
-    reg_pool_tell(self, row, code, text);
+    reg_pool_fail_waiters(self, row, code, text);
     pool_absent(self, row);
 }
 
@@ -483,7 +483,7 @@ static void made(struct registrar *self, uint32_t row, const struct sl_msg *msg)
                        : msg->text.length > 0 ? msg->text.at
                                               : sl_err_text(err));
         reg_log(self, SL_LOG_WARN, 0, "%s", text);
-        reg_pool_tell(self, row, err, text);
+        reg_pool_fail_waiters(self, row, err, text);
         pool->mapper_count = 0;
         reg_pool_revoke(self, row, "it could not be made");
     }
@@ -537,8 +537,8 @@ static bool pool_is_of(const struct reg_pool *pool, struct sl_proc_id proc)
     return has;
 }
 
-static sl_err region_lend_check(const struct registrar *self, const struct sl_item_region *region,
-                                uint64_t index, struct sl_proc_id proc, struct sl_error *why)
+static sl_err region_check(const struct registrar *self, const struct sl_item_region *region,
+                           uint64_t index, struct sl_proc_id proc, struct sl_error *why)
 {
     uint32_t row = reg_pool_by_epoch(self, region->pool_epoch);
     const struct reg_pool *pool = row == REG_NONE ? NULL : &self->pools->all[row];
@@ -568,21 +568,21 @@ static sl_err region_lend_check(const struct registrar *self, const struct sl_it
     return SL_OK;
 }
 
-sl_err reg_pools_lend(struct registrar *self, const struct sl_body_engine_register *engine,
-                      struct sl_proc_id proc, struct sl_error *why)
+sl_err reg_pools_register(struct registrar *self, const struct sl_body_engine_register *engine,
+                          struct sl_proc_id proc, struct sl_error *why)
 {
     sl_err err = SL_OK;
     for (uint64_t i = 0; i < engine->regions.count && err == SL_OK; i++) {
         if (engine->regions.at[i].pool_epoch != 0) {
-            err = region_lend_check(self, &engine->regions.at[i], i, proc, why);
+            err = region_check(self, &engine->regions.at[i], i, proc, why);
         }
     }
     for (uint64_t i = 0; i < engine->regions.count && err == SL_OK; i++) {
         uint32_t row = reg_pool_by_epoch(self, engine->regions.at[i].pool_epoch);
-        if (row != REG_NONE && !self->pools->all[row].lent) {
-            self->pools->all[row].lent = true;
+        if (row != REG_NONE && !self->pools->all[row].swapper_may_map) {
+            self->pools->all[row].swapper_may_map = true;
             err = reg_pool_note_write(self, &self->pools->all[row], why);
-            self->pools->all[row].lent = err == SL_OK;
+            self->pools->all[row].swapper_may_map = err == SL_OK;
         }
     }
     return err;
@@ -605,7 +605,8 @@ static void pools_check(struct registrar *self)
         for (uint32_t k = 0; k < pool->mapper_count; k++) {
             procs[count++] = pool->mappers[k].proc;
         }
-        pool->dropping = pool->state == REG_POOL_REVOKING && (pool->lent || pool->sluice);
+        pool->dropping =
+            pool->state == REG_POOL_REVOKING && (pool->swapper_may_map || pool->sluice);
         for (uint32_t k = 0; k < count && pool->used; k++) {
             if (!reg_proc_none(procs[k]) && !reg_peer_present(self, procs[k])) {
                 pool_process_died(self, i, procs[k]);

@@ -43,11 +43,11 @@ struct reg_pool_mapper { /* a client that maps it, or knows how to */
     uint64_t seq;    /* of its request: an earlier RELEASE does not end it */
 };
 struct reg_pool {
-    bool used;     /* also absent pools while requests wait for them */
-    bool sluice;   /* the rank's swapper makes or made it */
-    bool lent;     /* an engine registered with it: the rank's swapper may map it */
-    bool dropping; /* the swapper has not confirmed that it unmapped it */
-    bool unnoted;  /* the index had no room for the last change */
+    bool used;            /* also absent pools while requests wait for them */
+    bool sluice;          /* the rank's swapper makes or made it */
+    bool swapper_may_map; /* an engine registered with it: the rank's swapper may map it */
+    bool dropping;        /* the swapper has not confirmed that it unmapped it */
+    bool unnoted;         /* the index had no room for the last change */
     enum reg_pool_state state;
     char name[REG_POOL_NAME_BYTES];
     char pool[REG_NAME_BYTES];
@@ -65,9 +65,9 @@ struct reg_pool {
     sl_ref blob;
 };
 /* Releases of pools: a request from before the release that arrives late is ignored. */
-#define REG_POOLS_GIVEN_BACK 256u
-struct reg_pool_given_back {
-    uint64_t whose, seq; /* hash of client and pool */
+#define REG_POOLS_RELEASED 256u
+struct reg_pool_released {
+    uint64_t client_hash, seq; /* hash of client and pool */
 };
 enum reg_pool_wait {
     REG_POOL_WAIT_NONE,
@@ -82,14 +82,14 @@ struct reg_pool_waiter {
     bool sluice; /* of a POOL_TAKE */
     uint64_t epoch, length_bytes;
     struct sl_proc_id proc;
-    struct sl_return back;
+    struct sl_reply_route back;
 };
 
 struct reg_pools {
     struct reg_pool *all;
     struct reg_pool_waiter *waiters;
-    struct reg_pool_given_back given_back[REG_POOLS_GIVEN_BACK]; /* a ring */
-    uint32_t given_back_next;
+    struct reg_pool_released release_seen[REG_POOLS_RELEASED]; /* a ring */
+    uint32_t release_seen_next;
     uint32_t high, waiter_count; /* high: rows from here on are unused */
     bool due;                    /* some rows need the next tick */
     uint32_t max;                /* setting */
@@ -144,14 +144,14 @@ void reg_pool_mapper_remove(struct registrar *self, uint32_t row, const char *na
 /* Checks that an engine of this process may register these regions, and notes that swappers may map
  * their pools. Errors: SL_ERR_STALE, SL_ERR_INVALID (beyond the memory, another rank),
  * SL_ERR_PERMISSION, SL_ERR_NO_SPACE. */
-sl_err reg_pools_lend(struct registrar *self, const struct sl_body_engine_register *engine,
-                      struct sl_proc_id proc, struct sl_error *why);
+sl_err reg_pools_register(struct registrar *self, const struct sl_body_engine_register *engine,
+                          struct sl_proc_id proc, struct sl_error *why);
 
 /* ---- pool_requests.c ---- */
 /* Answers the requests that waited for the pool's new state. */
 void reg_pool_wake(struct registrar *self, uint32_t row);
 /* Fails the requests that wait for the pool to be ready. */
-void reg_pool_tell(struct registrar *self, uint32_t row, sl_err code, const char *text);
+void reg_pool_fail_waiters(struct registrar *self, uint32_t row, sl_err code, const char *text);
 uint32_t reg_pool_waiters(const struct registrar *self, uint32_t row);
 bool reg_pool_is_awaited(const struct registrar *self, uint32_t row); /* waits for it to be ready */
 void reg_pool_waiters_forget(struct registrar *self, struct sl_proc_id proc);

@@ -21,14 +21,14 @@ static bool peer_touch(struct registrar *self, const struct sl_access *access)
         return false;
     }
     if (stored && !alone) {
-        reg_unit_passed(self, reg_unit_of(&entry));
+        reg_unit_to_newest(self, reg_unit_of(&entry));
     } else if (!stored) {
         reg_unit_touch(self, reg_unit_of(&entry));
     }
     if ((!stored || alone) && access->said != 0) {
-        struct sl_said said;
-        sl_said_unpack(access->said, &said);
-        reg_unit_said(self, reg_unit_of(&entry), &said);
+        struct sl_packed_hints said;
+        sl_packed_hints_unpack(access->said, &said);
+        reg_unit_hint(self, reg_unit_of(&entry), &said);
     }
     return true;
 }
@@ -53,7 +53,7 @@ static uint32_t peer_drain(struct registrar *self, struct sl_pins_view *pins)
     return touched;
 }
 
-uint32_t reg_peers_drain(struct registrar *self)
+uint32_t reg_accesses_drain(struct registrar *self)
 {
     uint32_t touched = 0;
     for (uint32_t i = 0; i < self->peers->high; i++) {
@@ -83,7 +83,7 @@ static void accesses_leaving(struct registrar *self, uint32_t peer)
 
 static void accesses_tick(struct registrar *self)
 {
-    if (reg_peers_drain(self) > 0) {
+    if (reg_accesses_drain(self) > 0) {
         reg_busy(self);
     }
 }

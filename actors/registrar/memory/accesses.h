@@ -11,7 +11,7 @@ struct reg_accesses {
     } metric;
 };
 
-uint32_t reg_peers_drain(struct registrar *self); /* rings -> the policy; returns the uses */
+uint32_t reg_accesses_drain(struct registrar *self); /* rings -> the policy; returns the uses */
 
 extern const struct reg_part reg_accesses_part;
 

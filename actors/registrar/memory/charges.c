@@ -45,7 +45,7 @@ static void uncharge(struct registrar *self, uint32_t charged, uint64_t space_by
     at->used_bytes -= space_bytes;
     at->value_count--;
     self->space.freed = true;
-    reg_contribution_left(self, charged - 1);
+    reg_contribution_free_if_empty(self, charged - 1);
 }
 
 uint32_t reg_charge_of(const struct registrar *self, sl_ref ref)
@@ -58,7 +58,7 @@ uint32_t reg_charge_of(const struct registrar *self, sl_ref ref)
     return entry.contribution;
 }
 
-void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged)
+void reg_charge_set(struct registrar *self, sl_ref ref, uint32_t charged)
 {
     if (self->contributions->on) {
         bool noted = sl_index_set_contribution(self->index, ref, charged);
@@ -68,7 +68,7 @@ void reg_charge_note(struct registrar *self, sl_ref ref, uint32_t charged)
 
 static bool stands(const struct registrar *self, uint32_t charged)
 {
-    return charged != 0 && (self->contributions->standing & BIT(charged - 1)) != 0;
+    return charged != 0 && (self->contributions->active & BIT(charged - 1)) != 0;
 }
 
 /* The record's extent is free now, or moves to another record. */
@@ -80,7 +80,7 @@ static void charge_end(struct registrar *self, sl_ref ref)
     }
     sl_index_read(self->index, ref, &entry);
     if (entry.contribution != 0) {
-        reg_charge_note(self, ref, 0);
+        reg_charge_set(self, ref, 0);
         uncharge(self, entry.contribution, sl_extent_space(entry.extent.length_bytes));
     }
 }
@@ -99,7 +99,7 @@ uint64_t reg_used_bytes(const struct registrar *self)
         sl_alloc_stats(self->alloc, &stats);
         return stats.used_bytes;
     }
-    for (uint64_t left = all->standing; left != 0; left &= left - 1) {
+    for (uint64_t left = all->active; left != 0; left &= left - 1) {
         used_bytes += all->all[__builtin_ctzll(left)].used_bytes;
     }
     return used_bytes;
@@ -118,7 +118,7 @@ static uint32_t emptiest(const struct registrar *self, uint64_t space_bytes)
 {
     uint32_t best = 0;
     double best_share = -1;
-    for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
+    for (uint64_t left = self->contributions->active; left != 0; left &= left - 1) {
         uint32_t number = (uint32_t)__builtin_ctzll(left);
         uint64_t room = room_of(self, number);
         double share = (double)room / (double)self->contributions->all[number].length_bytes;
@@ -132,15 +132,15 @@ static uint32_t emptiest(const struct registrar *self, uint64_t space_bytes)
 
 /* Charges space_bytes to a contribution with room: the first that wish (or NULL) prefers, else the
  * emptiest. Without contributions *charged is 0. Evicts nothing. Errors: SL_ERR_NO_SPACE. */
-static sl_err charge(struct registrar *self, const struct reg_wish *wish, uint64_t space_bytes,
-                     uint32_t *charged)
+static sl_err charge(struct registrar *self, const struct reg_preferences *wish,
+                     uint64_t space_bytes, uint32_t *charged)
 {
     *charged = 0;
     if (!self->contributions->on) {
         return SL_OK;
     }
     for (uint32_t i = 0; wish != NULL && *charged == 0 && i < wish->count; i++) {
-        const struct reg_wished *at = &wish->preferred[i];
+        const struct reg_preferred *at = &wish->preferred[i];
         bool meant = stands(self, 1u + at->number) &&
                      self->contributions->all[at->number].serial == at->serial;
         *charged = meant && room_of(self, at->number) >= space_bytes ? 1u + at->number : 0;
@@ -155,7 +155,7 @@ static sl_err charge(struct registrar *self, const struct reg_wish *wish, uint64
 uint64_t reg_charge_largest(const struct registrar *self)
 {
     uint64_t largest = 0;
-    for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
+    for (uint64_t left = self->contributions->active; left != 0; left &= left - 1) {
         largest = SL_MAX(largest, self->contributions->all[__builtin_ctzll(left)].length_bytes);
     }
     return self->contributions->on ? largest : UINT64_MAX;
@@ -169,14 +169,14 @@ static int by_space_falling(const void *left, const void *right)
 
 /* First fit, largest values first. It may miss a solution, but actual charges are chosen less
  * carefully still. */
-bool reg_charge_packs(const struct registrar *self, uint64_t *spaces, uint32_t count)
+bool reg_charge_fits_all(const struct registrar *self, uint64_t *spaces, uint32_t count)
 {
     uint64_t rooms[64];
     uint32_t room_count = 0;
     if (!self->contributions->on) {
         return true;
     }
-    for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
+    for (uint64_t left = self->contributions->active; left != 0; left &= left - 1) {
         rooms[room_count++] = self->contributions->all[__builtin_ctzll(left)].length_bytes;
     }
     qsort(spaces, count, sizeof(*spaces), by_space_falling);
@@ -196,14 +196,14 @@ bool reg_charge_packs(const struct registrar *self, uint64_t *spaces, uint32_t c
 static uint64_t room_largest(const struct registrar *self)
 {
     uint64_t largest = 0;
-    for (uint64_t left = self->contributions->standing; left != 0; left &= left - 1) {
+    for (uint64_t left = self->contributions->active; left != 0; left &= left - 1) {
         largest = SL_MAX(largest, room_of(self, (uint32_t)__builtin_ctzll(left)));
     }
     return largest;
 }
 
 /* Evicted values are charged to various contributions, so it evicts until one has room. */
-static sl_err charge_evicting(struct registrar *self, const struct reg_wish *wish,
+static sl_err charge_evicting(struct registrar *self, const struct reg_preferences *wish,
                               uint64_t space_bytes, uint32_t *charged)
 {
     sl_err err = charge(self, wish, space_bytes, charged);
@@ -211,7 +211,7 @@ static sl_err charge_evicting(struct registrar *self, const struct reg_wish *wis
         return err;
     }
     reg_retired_scan(self, 0);
-    reg_peers_drain(self);
+    reg_accesses_drain(self);
     for (uint32_t i = 0; i < CHARGE_ROUNDS_MAX; i++) {
         err = charge(self, wish, space_bytes, charged);
         if (err == SL_OK || reg_evict(self, space_bytes - room_largest(self)) == 0) {
@@ -221,8 +221,8 @@ static sl_err charge_evicting(struct registrar *self, const struct reg_wish *wis
     return err == SL_OK ? err : charge(self, wish, space_bytes, charged);
 }
 
-sl_err reg_take_charged(struct registrar *self, const struct reg_wish *wish, uint64_t length_bytes,
-                        uint64_t *offset_bytes, uint32_t *charged)
+sl_err reg_take_charged(struct registrar *self, const struct reg_preferences *wish,
+                        uint64_t length_bytes, uint64_t *offset_bytes, uint32_t *charged)
 {
     uint64_t space = sl_extent_space(length_bytes);
     sl_err err = charge_evicting(self, wish, space, charged);
@@ -237,15 +237,17 @@ sl_err reg_take_charged(struct registrar *self, const struct reg_wish *wish, uin
     return err;
 }
 
-sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
-                                uint64_t *offset_bytes, uint32_t *charged)
+sl_err reg_take_charged_for_prefetch(struct registrar *self, uint64_t length_bytes,
+                                     uint64_t batch_bytes, uint64_t *offset_bytes,
+                                     uint32_t *charged)
 {
     uint64_t space = sl_extent_space(length_bytes);
     sl_err err = charge(self, NULL, space, charged);
     for (uint32_t i = 0; err != SL_OK && i < CHARGE_QUIET_MAX; i++) {
         uint64_t room = room_largest(self);
         if (reg_charge_largest(self) < space ||
-            reg_evict_quietly(self, SL_MAX(space, batch_bytes) - SL_MIN(room, space - 1)) == 0) {
+            reg_evict_for_prefetch(self, SL_MAX(space, batch_bytes) - SL_MIN(room, space - 1)) ==
+                0) {
             return err;
         }
         err = charge(self, NULL, space, charged);
@@ -253,7 +255,7 @@ sl_err reg_take_charged_quietly(struct registrar *self, uint64_t length_bytes, u
     if (err != SL_OK) {
         return err;
     }
-    err = reg_take_quietly(self, length_bytes, batch_bytes, offset_bytes);
+    err = reg_take_for_prefetch(self, length_bytes, batch_bytes, offset_bytes);
     if (err != SL_OK) {
         uncharge(self, *charged, space);
         *charged = 0;
@@ -287,7 +289,7 @@ bool reg_charge_room(struct registrar *self, uint64_t want_bytes)
     return false;
 }
 
-sl_err reg_charge_settle(const struct registrar *self, sl_ref ref)
+sl_err reg_charge_check(const struct registrar *self, sl_ref ref)
 {
     return !self->contributions->on || stands(self, reg_charge_of(self, ref)) ? SL_OK
                                                                               : SL_ERR_NO_SPACE;
@@ -303,9 +305,9 @@ void reg_charge_recover(struct registrar *self, sl_ref ref)
     uint64_t bit = entry.contribution == 0 || entry.contribution > REG_CONTRIBUTIONS_MAX
                        ? 0
                        : BIT(entry.contribution - 1);
-    bool known = entry.extent.generation != 0 && (bit & (all->standing | all->ending)) != 0;
+    bool known = entry.extent.generation != 0 && (bit & (all->active | all->ending)) != 0;
     if (!known && entry.contribution != 0) {
-        reg_charge_note(self, ref, 0);
+        reg_charge_set(self, ref, 0);
     }
     charge_count(self, known ? entry.contribution : 0, sl_extent_space(entry.extent.length_bytes));
     all->again_ns = known ? all->again_ns : 0;
@@ -412,13 +414,13 @@ static void watermark_run(struct registrar *self)
     }
     double used = (double)reg_used_bytes(self);
     self->contributions->lowering = used > (self->contributions->lowering ? low : high) * ceiling;
-    reg_spare_young(self, 0);
+    reg_protect_recent(self, 0);
     if (self->contributions->lowering &&
         reg_evict(self, SL_MAX((uint64_t)(used - low * ceiling), UINT64_C(1))) == 0) {
         self->contributions->lowering = false; /* nothing can leave now */
         self->contributions->lower_again_ns = sl_deadline_ns(self->env->now_ns, WALK_AGAIN_NS);
     }
-    reg_spare_none(self);
+    reg_protect_none(self);
 }
 
 /* ---- the part ---- */
@@ -427,7 +429,7 @@ static void watermark_run(struct registrar *self)
 static void charges_switched(struct registrar *self, const struct reg_switched *what)
 {
     if (what->extent != NULL) {
-        reg_charge_note(self, what->fresh, 0);
+        reg_charge_set(self, what->fresh, 0);
     }
 }
 

@@ -90,7 +90,7 @@ static sl_err contribution_note(struct registrar *self, uint32_t number, struct 
     struct contribution_note note = {
         .version = CONTRIBUTION_NOTE_VERSION,
         .number = number,
-        .ends = at->state == REG_CONTRIBUTION_ENDS,
+        .ends = at->state == REG_CONTRIBUTION_ENDING,
         .length_bytes = at->length_bytes,
         .proc = at->proc,
     };
@@ -117,13 +117,13 @@ static void withdraw_answer(struct registrar *self, struct reg_contribution *at,
     if (code == SL_ERR_TIMEOUT) {
         reply.text = sl_text_of("its values are still leaving memory");
     }
-    sl_return_reply(self->env, &at->back, &reply);
+    sl_reply_route_send(self->env, &at->back, &reply);
 }
 
-void reg_contribution_left(struct registrar *self, uint32_t number)
+void reg_contribution_free_if_empty(struct registrar *self, uint32_t number)
 {
     struct reg_contribution *at = &self->contributions->all[number];
-    if (at->state != REG_CONTRIBUTION_ENDS || at->value_count > 0) {
+    if (at->state != REG_CONTRIBUTION_ENDING || at->value_count > 0) {
         return;
     }
     SL_ASSERT(at->used_bytes == 0);
@@ -147,7 +147,7 @@ static void asker_answer(struct registrar *self, uint32_t number, sl_err code)
     if (at->asked) {
         at->asked = false;
         self->contributions->asked &= ~BIT(number);
-        sl_return_reply(self->env, &at->asker, &reply);
+        sl_reply_route_send(self->env, &at->asker, &reply);
     }
 }
 
@@ -156,10 +156,10 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
 {
     struct reg_contributions *all = self->contributions;
     struct reg_contribution *at = &all->all[number];
-    SL_ASSERT(at->state == REG_CONTRIBUTION_STANDS);
+    SL_ASSERT(at->state == REG_CONTRIBUTION_ACTIVE);
     asker_answer(self, number, SL_ERR_CANCELLED);
-    at->state = REG_CONTRIBUTION_ENDS;
-    all->standing &= ~BIT(number);
+    at->state = REG_CONTRIBUTION_ENDING;
+    all->active &= ~BIT(number);
     all->ending |= BIT(number);
     self->space.contributed_bytes -= at->length_bytes;
     contribution_tell_end(self, at);
@@ -167,7 +167,7 @@ static void contribution_end(struct registrar *self, uint32_t number, const char
             "contribution %.100s of %" PRIu64 " bytes %s: %" PRIu64 " values are charged to it",
             at->name, at->length_bytes, reason, at->value_count);
     if (at->value_count == 0) {
-        reg_contribution_left(self, number);
+        reg_contribution_free_if_empty(self, number);
         return;
     }
     if (contribution_note(self, number, NULL) != SL_OK) {
@@ -190,9 +190,9 @@ const char *reg_contribution_ended_text(const struct registrar *self, uint32_t s
 
 static void contributions_died(struct registrar *self, struct sl_proc_id proc)
 {
-    for (uint32_t i = 0; self->contributions->standing != 0 && i < REG_CONTRIBUTIONS_MAX; i++) {
+    for (uint32_t i = 0; self->contributions->active != 0 && i < REG_CONTRIBUTIONS_MAX; i++) {
         const struct reg_contribution *at = &self->contributions->all[i];
-        if (at->state == REG_CONTRIBUTION_STANDS && !contribution_lasts(at) &&
+        if (at->state == REG_CONTRIBUTION_ACTIVE && !contribution_lasts(at) &&
             sl_proc_id_equal(at->proc, proc)) {
             contribution_end(self, i, "ends with its process");
         }
@@ -262,7 +262,7 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
         return sl_fail(why, SL_ERR_LIMIT, "%u contributions exist already", REG_CONTRIBUTIONS_MAX);
     }
     struct reg_contribution *at = &all->all[number];
-    *at = (struct reg_contribution){.state = REG_CONTRIBUTION_STANDS,
+    *at = (struct reg_contribution){.state = REG_CONTRIBUTION_ACTIVE,
                                     .length_bytes = want->length_bytes,
                                     .serial = ++all->last_serial};
     (void)snprintf(at->name, sizeof(at->name), "%s", want->name.at);
@@ -275,7 +275,7 @@ static sl_err contribution_add(struct registrar *self, uint32_t peer,
         *at = (struct reg_contribution){.state = REG_CONTRIBUTION_FREE};
         return err;
     }
-    all->standing |= BIT(number);
+    all->active |= BIT(number);
     self->space.contributed_bytes += want->length_bytes;
     self->space.freed = true;
     reg_log(self, SL_LOG_INFO, 0, "contribution %.100s: %" PRIu64 " bytes%s%s", at->name,
@@ -290,7 +290,7 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
     if (!want->lasting) {
         proc = self->peers->all[peer].proc;
     }
-    uint32_t there = contribution_find(self, want->name.at, REG_CONTRIBUTION_STANDS);
+    uint32_t there = contribution_find(self, want->name.at, REG_CONTRIBUTION_ACTIVE);
     if (there == REG_NONE) {
         return contribution_add(self, peer, want, why);
     }
@@ -314,7 +314,7 @@ static sl_err contribute(struct registrar *self, uint32_t peer,
 /* Answers CONTRIBUTEs that waited for memory. */
 static void contributions_answer(struct registrar *self)
 {
-    bool first = reg_populate_first(self);
+    bool first = reg_populate_lead_ready(self);
     for (uint64_t left = self->contributions->asked; left != 0; left &= left - 1) {
         uint32_t number = (uint32_t)__builtin_ctzll(left);
         if (first || self->env->now_ns >= self->contributions->all[number].asked_until_ns) {
@@ -327,14 +327,14 @@ static void contributions_answer(struct registrar *self)
 static void contributor_waits(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t number =
-        contribution_find(self, msg->body.contribute.name.at, REG_CONTRIBUTION_STANDS);
+        contribution_find(self, msg->body.contribute.name.at, REG_CONTRIBUTION_ACTIVE);
     struct reg_contribution *at = &self->contributions->all[number];
     at->asked = true;
     self->contributions->asked |= BIT(number);
-    sl_return_keep(msg, &at->asker);
+    sl_reply_route_keep(msg, &at->asker);
     at->asked_until_ns =
         SL_MIN(at->asker.deadline_ns, sl_deadline_ns(self->env->now_ns, FIRST_WAIT_NS));
-    reg_populate_asked(self);
+    reg_populate_retry(self);
 }
 
 /* False: replied that contributions are off. */
@@ -347,10 +347,10 @@ static bool is_on(struct registrar *self, const struct sl_msg *msg)
     return self->contributions->on;
 }
 
-static void contribute_asked(struct registrar *self, const struct sl_msg *msg)
+static void contribute_handle(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    uint32_t peer = is_on(self, msg) ? reg_peer_asking(self, msg) : REG_NONE;
+    uint32_t peer = is_on(self, msg) ? reg_peer_of_sender(self, msg) : REG_NONE;
     if (peer == REG_NONE) {
         return;
     }
@@ -368,11 +368,11 @@ static void contribute_asked(struct registrar *self, const struct sl_msg *msg)
 static void withdraw(struct registrar *self, const struct sl_msg *msg)
 {
     const char *name = msg->body.withdraw.name.at;
-    uint32_t peer = is_on(self, msg) ? reg_peer_asking(self, msg) : REG_NONE;
+    uint32_t peer = is_on(self, msg) ? reg_peer_of_sender(self, msg) : REG_NONE;
     if (peer == REG_NONE) {
         return;
     }
-    uint32_t number = contribution_find(self, name, REG_CONTRIBUTION_STANDS);
+    uint32_t number = contribution_find(self, name, REG_CONTRIBUTION_ACTIVE);
     if (number != REG_NONE) {
         struct reg_contribution *at = &self->contributions->all[number];
         if (!contribution_lasts(at) && !sl_proc_id_equal(at->proc, self->peers->all[peer].proc)) {
@@ -382,18 +382,18 @@ static void withdraw(struct registrar *self, const struct sl_msg *msg)
             return;
         }
         at->waited = true;
-        sl_return_keep(msg, &at->back);
+        sl_reply_route_keep(msg, &at->back);
         contribution_end(self, number, "is withdrawn");
         return;
     }
-    number = contribution_find(self, name, REG_CONTRIBUTION_ENDS);
+    number = contribution_find(self, name, REG_CONTRIBUTION_ENDING);
     if (number == REG_NONE) {
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND, "there is no contribution %s", name);
         return;
     }
     /* Sent again, perhaps first to the previous registrar: the end of the walk answers it. */
     self->contributions->all[number].waited = true;
-    sl_return_keep(msg, &self->contributions->all[number].back);
+    sl_reply_route_keep(msg, &self->contributions->all[number].back);
 }
 
 /* ---- CONTRIBUTIONS ---- */
@@ -408,7 +408,7 @@ static void contributions_list(struct registrar *self, const struct sl_msg *msg)
     }
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
         const struct reg_contribution *at = &self->contributions->all[i];
-        if (at->state == REG_CONTRIBUTION_STANDS) {
+        if (at->state == REG_CONTRIBUTION_ACTIVE) {
             items[count++] = (struct sl_item_contribution){.name = sl_text_of(at->name),
                                                            .number = i,
                                                            .length_bytes = at->length_bytes,
@@ -431,7 +431,7 @@ static void contributions_gauges(struct registrar *self)
         return;
     }
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
-        count += all->all[i].state == REG_CONTRIBUTION_STANDS;
+        count += all->all[i].state == REG_CONTRIBUTION_ACTIVE;
     }
     sl_metric_set(self->env->metrics, self->contributions->metric.contribution_count, count);
     sl_metric_set(self->env->metrics, self->contributions->metric.contributed_bytes,
@@ -442,15 +442,16 @@ static void contributions_gauges(struct registrar *self)
 
 /* ---- preferred contributions ---- */
 
-void reg_wish_make(const struct registrar *self, const struct sl_texts *names, struct reg_wish *out)
+void reg_preferences_make(const struct registrar *self, const struct sl_texts *names,
+                          struct reg_preferences *out)
 {
     out->count = 0;
     for (uint64_t i = 0;
-         self->contributions->on && i < names->count && out->count < REG_CONTRIBUTION_WISHES_MAX;
+         self->contributions->on && i < names->count && out->count < REG_CONTRIBUTION_PREFERRED_MAX;
          i++) {
-        uint32_t number = contribution_find(self, names->at[i].at, REG_CONTRIBUTION_STANDS);
+        uint32_t number = contribution_find(self, names->at[i].at, REG_CONTRIBUTION_ACTIVE);
         if (number != REG_NONE) {
-            out->preferred[out->count++] = (struct reg_wished){
+            out->preferred[out->count++] = (struct reg_preferred){
                 .number = (uint8_t)number, .serial = self->contributions->all[number].serial};
         }
     }
@@ -491,19 +492,19 @@ static sl_err contribution_restore(struct registrar *self, sl_ref ref, const voi
         sl_index_set_kind(self->index, note.ends != 0 ? at->note : ref, SL_RECORD_FREE);
         at->note = note.ends != 0 ? ref : at->note;
     } else {
-        *at = (struct reg_contribution){.state = REG_CONTRIBUTION_STANDS,
+        *at = (struct reg_contribution){.state = REG_CONTRIBUTION_ACTIVE,
                                         .note = ref,
                                         .proc = note.proc,
                                         .length_bytes = note.length_bytes,
                                         .serial = ++all->last_serial};
         memcpy(at->name, note.name, sizeof(at->name));
         memcpy(at->process, note.process, sizeof(at->process));
-        all->standing |= BIT(note.number);
+        all->active |= BIT(note.number);
         self->space.contributed_bytes += note.length_bytes;
     }
-    if (note.ends != 0 && at->state == REG_CONTRIBUTION_STANDS) {
-        at->state = REG_CONTRIBUTION_ENDS;
-        all->standing &= ~BIT(note.number);
+    if (note.ends != 0 && at->state == REG_CONTRIBUTION_ACTIVE) {
+        at->state = REG_CONTRIBUTION_ENDING;
+        all->active &= ~BIT(note.number);
         all->ending |= BIT(note.number);
         self->space.contributed_bytes -= at->length_bytes;
         all->again_ns = 0;
@@ -516,11 +517,11 @@ static void contributions_check(struct registrar *self)
 {
     for (uint32_t i = 0; i < REG_CONTRIBUTIONS_MAX; i++) {
         struct reg_contribution *at = &self->contributions->all[i];
-        if (at->state == REG_CONTRIBUTION_STANDS && !contribution_lasts(at) &&
+        if (at->state == REG_CONTRIBUTION_ACTIVE && !contribution_lasts(at) &&
             !self->env->ops->alive(self->env, at->proc)) {
             contribution_end(self, i, "ends with its process");
-        } else if (at->state == REG_CONTRIBUTION_ENDS) {
-            reg_contribution_left(self, i);
+        } else if (at->state == REG_CONTRIBUTION_ENDING) {
+            reg_contribution_free_if_empty(self, i);
         }
     }
 }
@@ -541,7 +542,7 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_CONTRIBUTE, contribute_asked},
+    {SL_MSG_CONTRIBUTE, contribute_handle},
     {SL_MSG_WITHDRAW, withdraw},
     {SL_MSG_CONTRIBUTIONS, contributions_list},
 };

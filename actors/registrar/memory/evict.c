@@ -39,14 +39,14 @@ static void young_note(struct registrar *self, uint64_t newest, uint64_t bytes)
     if (newest == 0) { /* it is on disk only */
         return;
     }
-    evict->young_bytes += bytes;
-    if (evict->young_from[0] == 0) {
-        evict->young_from[0] = newest;
-        evict->young_from[1] = newest;
-    } else if (evict->young_bytes > reg_ceiling_bytes(self) / YOUNG_SHARE) {
-        evict->young_from[0] = evict->young_from[1];
-        evict->young_from[1] = newest;
-        evict->young_bytes = 0;
+    evict->recent_bytes += bytes;
+    if (evict->recent_from[0] == 0) {
+        evict->recent_from[0] = newest;
+        evict->recent_from[1] = newest;
+    } else if (evict->recent_bytes > reg_ceiling_bytes(self) / YOUNG_SHARE) {
+        evict->recent_from[0] = evict->recent_from[1];
+        evict->recent_from[1] = newest;
+        evict->recent_bytes = 0;
     }
 }
 
@@ -72,15 +72,15 @@ static void evict_switched(struct registrar *self, const struct reg_switched *wh
     }
 }
 
-void reg_spare_young(struct registrar *self, uint64_t from)
+void reg_protect_recent(struct registrar *self, uint64_t from)
 {
-    uint64_t young = self->evict->young_from[0];
-    self->evict->spared_generation = from == 0 || (young != 0 && young < from) ? young : from;
+    uint64_t young = self->evict->recent_from[0];
+    self->evict->protected_generation = from == 0 || (young != 0 && young < from) ? young : from;
 }
 
-void reg_spare_none(struct registrar *self)
+void reg_protect_none(struct registrar *self)
 {
-    self->evict->spared_generation = 0;
+    self->evict->protected_generation = 0;
 }
 
 /* ---- victims ---- */
@@ -122,8 +122,8 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
         bool pinned = entry.hard_pin || (!last && entry.soft_pin_end_ns > self->env->now_ns);
         pinned = pinned || (kept && entry.disk.valid != 0 &&
                             entry.disk.segment == self->units->going[entry.disk.disk]);
-        pinned = pinned || (self->evict->spared_generation != 0 &&
-                            entry.extent.generation >= self->evict->spared_generation);
+        pinned = pinned || (self->evict->protected_generation != 0 &&
+                            entry.extent.generation >= self->evict->protected_generation);
         if (pinned || !part_may_leave(self, parts->refs[i], &entry)) {
             return UNIT_STAYS;
         }
@@ -208,7 +208,7 @@ static void victims_pass_by(struct registrar *self, const struct victims *victim
     for (uint32_t i = 0; i < victims->count; i++) {
         uint64_t leased_ns =
             victims->fate == UNIT_LEASED ? reg_unit_leased(self, victims->units[i]) : 0;
-        reg_unit_aside(self, victims->units[i], leased_ns != 0 ? leased_ns : again_ns);
+        reg_unit_skip_until(self, victims->units[i], leased_ns != 0 ? leased_ns : again_ns);
     }
     sl_metric_add(self->env->metrics, self->evict->metric.evict_skipped_count, victims->count);
 }
@@ -216,7 +216,7 @@ static void victims_pass_by(struct registrar *self, const struct victims *victim
 static bool is_on_disk_alone(struct registrar *self, sl_ref unit)
 {
     uint16_t flags = sl_index_links(self->index, unit)->flags;
-    return (flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_COLD;
+    return (flags & REG_FLAG_SKIPPED_LISTS) == REG_FLAG_COLD;
 }
 
 static bool is_refused(struct registrar *self, sl_ref unit)
@@ -303,7 +303,7 @@ static void evict_from(struct registrar *self, struct reg_order *list, struct ev
         } else if (gone == 0) {
             self->space.copies_wanted = self->space.copies_wanted ||
                                         (victims.fate == UNIT_LEASED && is_refused(self, unit));
-            reg_unit_passed(self, unit);
+            reg_unit_to_newest(self, unit);
             evict->looked++;
         }
         evict->taken += gone;
@@ -346,7 +346,7 @@ uint32_t reg_evict(struct registrar *self, uint64_t want_bytes)
         .looked_max = EVICT_LOOKED_MAX,
         .want_bytes = want_bytes,
     };
-    reg_lease_ends_run(self);
+    reg_leases_check(self);
     evict_from(self, &self->units->hot, &evict);
     if (evict.taken == 0) {
         evict_last(self, &evict);
@@ -365,12 +365,12 @@ bool reg_make_room(struct registrar *self, uint64_t want_bytes)
     }
     /* Unpopulated memory is used before values are evicted, a few MiB a turn: larger requests wait
      * for the next turn. */
-    (void)reg_populate_hurry(self, want_bytes - reg_free_bytes(self));
+    (void)reg_populate_now(self, want_bytes - reg_free_bytes(self));
     if (reg_free_bytes(self) >= want_bytes || reg_populate_pending(self)) {
         return reg_free_bytes(self) >= want_bytes;
     }
     reg_retired_scan(self, 0);
-    reg_peers_drain(self);
+    reg_accesses_drain(self);
     for (uint32_t round = 0; round < EVICT_ROUNDS_MAX && reg_free_bytes(self) < want_bytes;
          round++) {
         if (reg_evict(self, want_bytes - reg_free_bytes(self)) == 0) {
@@ -389,7 +389,7 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
             return err;
         }
         bool enough = reg_free_bytes(self) >= space; /* fragmented: populate or evict more */
-        if (enough && reg_populate_hurry(self, space)) {
+        if (enough && reg_populate_now(self, space)) {
             continue;
         }
         if (enough ? reg_evict(self, space << (i / 8)) == 0 : !reg_make_room(self, space)) {
@@ -481,7 +481,7 @@ static bool quiet_spare_pinned(struct registrar *self, struct quiet_victim *vict
 }
 
 /* Returns the number of units that left memory. */
-uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
+uint32_t reg_evict_for_prefetch(struct registrar *self, uint64_t want_bytes)
 {
     struct quiet_victim victims[QUIET_UNITS_MAX];
     uint64_t extents = 0;
@@ -503,14 +503,14 @@ uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes)
     return taken;
 }
 
-sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
-                        uint64_t *offset_bytes)
+sl_err reg_take_for_prefetch(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
+                             uint64_t *offset_bytes)
 {
     uint64_t space = SL_MAX(sl_extent_space(length_bytes), batch_bytes);
     sl_err err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
     for (uint32_t i = 0; err == SL_ERR_NO_SPACE && i < QUIET_TRIES_MAX; i++) {
         uint64_t free_bytes = reg_free_bytes(self);
-        if (reg_evict_quietly(self, free_bytes < space ? space - free_bytes : space) == 0) {
+        if (reg_evict_for_prefetch(self, free_bytes < space ? space - free_bytes : space) == 0) {
             break;
         }
         err = sl_alloc_take(self->alloc, length_bytes, offset_bytes);
@@ -535,7 +535,7 @@ static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *h
         if (!stays && unit_lose(self, unit, how)) {
             taken++;
         } else if (!held) {
-            reg_unit_passed(self, unit);
+            reg_unit_to_newest(self, unit);
         }
         unit = reg_unit_next(self, list, false);
     }
@@ -551,11 +551,11 @@ bool reg_make_index_room(struct registrar *self)
                              .count_max = INDEX_BATCH_UNITS,
                              .looked_max = EVICT_LOOKED_MAX,
                              .want_bytes = UINT64_MAX};
-    if (self->evict->index_stays) {
+    if (self->evict->index_exhausted) {
         return false;
     }
     evict.taken = index_drop_cold(self, &how);
-    reg_lease_ends_run(self);
+    reg_leases_check(self);
     evict_from(self, &self->units->hot, &evict);
     if (evict.taken == 0) {
         evict_last(self, &evict);
@@ -566,7 +566,7 @@ bool reg_make_index_room(struct registrar *self)
     }
     reg_retired_scan(self, from);
     searched_note(self, evict.taken, evict.bytes);
-    self->evict->index_stays = evict.taken == 0 && self->evict->spared_generation == 0;
+    self->evict->index_exhausted = evict.taken == 0 && self->evict->protected_generation == 0;
     return evict.taken > 0;
 }
 
@@ -574,7 +574,7 @@ bool reg_make_index_room(struct registrar *self)
 
 static void evict_after(struct registrar *self)
 {
-    self->evict->index_stays = false;
+    self->evict->index_exhausted = false;
 }
 
 static void evict_settings(struct registrar *self)

@@ -6,13 +6,13 @@
 
 struct reg_evict {
     /* While room is made ahead of need: generations from here on stay; 0: all may leave. */
-    uint64_t spared_generation;
-    /* Generations from young_from[0] on are new: values committed or read from disk since then take
-     * a share of memory at least. */
-    uint64_t young_from[2];
-    uint64_t young_bytes; /* committed or read since young_from[1] */
-    uint32_t batch_units; /* setting */
-    bool index_stays;     /* nothing more can leave the index in this turn */
+    uint64_t protected_generation;
+    /* Generations from recent_from[0] on are new: values committed or read from disk since then
+     * take a share of memory at least. */
+    uint64_t recent_from[2];
+    uint64_t recent_bytes; /* committed or read since recent_from[1] */
+    uint32_t batch_units;  /* setting */
+    bool index_exhausted;  /* nothing more can leave the index in this turn */
     struct {
         sl_metric evicted_count, evicted_bytes, evict_skipped_count, evict_attempt_count,
             evict_success_count;
@@ -20,11 +20,11 @@ struct reg_evict {
     } metric;
 };
 
-/* Until reg_spare_none(), values that were just committed or read stay in memory, and those of
+/* Until reg_protect_none(), values that were just committed or read stay in memory, and those of
  * generation `from` or newer (0: none). For room that no request needs yet: where all older values
  * are leased or pinned, the new ones would be evicted first. */
-void reg_spare_young(struct registrar *self, uint64_t from);
-void reg_spare_none(struct registrar *self);
+void reg_protect_recent(struct registrar *self, uint64_t from);
+void reg_protect_none(struct registrar *self);
 uint64_t reg_free_bytes(const struct registrar *self);
 /* Makes want_bytes free, evicting if needed; false: less is free. */
 bool reg_make_room(struct registrar *self, uint64_t want_bytes);
@@ -33,12 +33,12 @@ sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_
 /* Takes an extent without cost to others: free memory, else that of the oldest units that are on
  * disk, not pinned and not prefetched. batch_bytes: size of the coming takes; one scan of the pins
  * makes room for all of them. */
-sl_err reg_take_quietly(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
-                        uint64_t *offset_bytes);
+sl_err reg_take_for_prefetch(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
+                             uint64_t *offset_bytes);
 /* Evicts one batch of the oldest units that may leave, until they hold want_bytes. Unpinned extents
  * are free then. Returns the number of units. quietly: as above. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
-uint32_t reg_evict_quietly(struct registrar *self, uint64_t want_bytes);
+uint32_t reg_evict_for_prefetch(struct registrar *self, uint64_t want_bytes);
 /* Drops units from the index. False: none could be dropped. That search looks at some 35,000 units,
  * so it runs once a turn of the loop. */
 bool reg_make_index_room(struct registrar *self);

@@ -5,9 +5,9 @@
  * a time, to spread the work of the loop and of the kernel. Each step also covers pages beyond the
  * end that late readers touched.
  *
- * A process that registered a page keeps it in spite of the hole (sl_arena_keep). With a device,
- * verbs or a disk tier an actor has registered the arena, so nothing is returned. Clients call
- * sl_arena_keep before they pin memory for a GPU. */
+ * A process that registered a page keeps it in spite of the hole (sl_arena_forbid_freeing). With a
+ * device, verbs or a disk tier an actor has registered the arena, so nothing is returned. Clients
+ * call sl_arena_forbid_freeing before they pin memory for a GPU. */
 #include "actors/registrar/memory/give_back.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/memory/populate.h"
@@ -26,40 +26,42 @@ static uint64_t step(struct registrar *self)
 {
     struct reg_give_back *give_back = self->give_back;
     struct reg_populate *populate = self->populate;
-    uint64_t now_ns = self->env->now_ns, there_bytes = populate->there_bytes;
+    uint64_t now_ns = self->env->now_ns, populated_bytes = populate->populated_bytes;
     uint64_t target_bytes = reg_populate_target(self);
     struct sl_error why = {0};
-    uint64_t shrunk_bytes = populate->opened_bytes - SL_MIN(populate->opened_bytes, SHRINK_BYTES);
-    populate->opened_bytes = populate->limit_bytes = SL_MAX(target_bytes, shrunk_bytes);
+    uint64_t shrunk_bytes =
+        populate->allocator_bytes - SL_MIN(populate->allocator_bytes, SHRINK_BYTES);
+    populate->allocator_bytes = populate->limit_bytes = SL_MAX(target_bytes, shrunk_bytes);
     /* Also at the target: a value across the edge may have left. */
-    sl_alloc_shrink(self->alloc, populate->opened_bytes);
-    if (populate->opened_bytes > target_bytes) {
+    sl_alloc_shrink(self->alloc, populate->allocator_bytes);
+    if (populate->allocator_bytes > target_bytes) {
         return PAUSE_NS;
     }
     uint64_t end_bytes = sl_align_up(sl_alloc_end_bytes(self->alloc), SL_ARENA_SLICE_BYTES);
     give_back->quiet_ns = end_bytes != give_back->end_bytes ? now_ns : give_back->quiet_ns;
     give_back->end_bytes = end_bytes;
     uint64_t floor_bytes = SL_MAX(end_bytes, target_bytes);
-    if (there_bytes <= floor_bytes ||
+    if (populated_bytes <= floor_bytes ||
         now_ns < sl_deadline_ns(give_back->quiet_ns, REG_GIVE_BACK_AFTER_NS)) {
         return LOOK_NS;
     }
-    uint64_t to_bytes = SL_MAX(floor_bytes, there_bytes - SL_MIN(there_bytes, STEP_BYTES));
-    if (sl_arena_give_back(self->arena, to_bytes, &why) != SL_OK) { /* a process keeps the pages */
+    uint64_t to_bytes = SL_MAX(floor_bytes, populated_bytes - SL_MIN(populated_bytes, STEP_BYTES));
+    if (sl_arena_free_after(self->arena, to_bytes, &why) != SL_OK) { /* a process keeps the pages */
         reg_log(self, SL_LOG_INFO, 0, "memory of ended contributions is not returned, since %s",
                 why.text);
         give_back->able = false;
         populate->limit_bytes = UINT64_MAX;
         return LOOK_NS;
     }
-    sl_metric_add(self->env->metrics, give_back->metric.given_back_bytes, there_bytes - to_bytes);
-    populate->there_bytes = to_bytes;
+    sl_metric_add(self->env->metrics, give_back->metric.given_back_bytes,
+                  populated_bytes - to_bytes);
+    populate->populated_bytes = to_bytes;
     return PAUSE_NS;
 }
 
 static bool is_wanted(const struct registrar *self)
 {
-    return self->populate->there_bytes <= reg_populate_target(self);
+    return self->populate->populated_bytes <= reg_populate_target(self);
 }
 
 static uint64_t give_back_next(const struct registrar *self)

@@ -76,13 +76,13 @@ uint64_t reg_populate_target(const struct registrar *self)
 static void space_grow(struct registrar *self)
 {
     struct reg_populate *populate = self->populate;
-    uint64_t there_bytes = sl_arena_populated_bytes(self->arena);
+    uint64_t populated_bytes = sl_arena_populated_bytes(self->arena);
     uint64_t limit_bytes = SL_MAX(populate->limit_bytes, reg_populate_target(self));
-    bool more = there_bytes > populate->there_bytes;
-    populate->there_bytes = SL_MAX(populate->there_bytes, there_bytes);
-    if (SL_MIN(there_bytes, limit_bytes) > populate->opened_bytes) {
-        populate->opened_bytes = SL_MIN(there_bytes, limit_bytes);
-        sl_alloc_grow(self->alloc, populate->opened_bytes);
+    bool more = populated_bytes > populate->populated_bytes;
+    populate->populated_bytes = SL_MAX(populate->populated_bytes, populated_bytes);
+    if (SL_MIN(populated_bytes, limit_bytes) > populate->allocator_bytes) {
+        populate->allocator_bytes = SL_MIN(populated_bytes, limit_bytes);
+        sl_alloc_grow(self->alloc, populate->allocator_bytes);
         more = true;
     }
     self->space.freed = self->space.freed || more;
@@ -91,7 +91,7 @@ static void space_grow(struct registrar *self)
 bool reg_populate_pending(const struct registrar *self)
 {
     return !self->populate->failed && !self->draining &&
-           self->populate->there_bytes < reg_populate_target(self);
+           self->populate->populated_bytes < reg_populate_target(self);
 }
 
 static void populate_fail(struct registrar *self, const char *text)
@@ -101,7 +101,7 @@ static void populate_fail(struct registrar *self, const char *text)
     if (!populate->failed) { /* logged once, however often it is tried again */
         reg_log(self, SL_LOG_WARN, 0,
                 "memory: %" PRIu64 " of %" PRIu64 " bytes are populated (%s), using these",
-                populate->there_bytes, reg_populate_target(self), text);
+                populate->populated_bytes, reg_populate_target(self), text);
     }
     populate->failed = true;
     self->space.freed = true; /* requests that wait for it are answered */
@@ -114,7 +114,7 @@ static uint64_t populate_goal(const struct registrar *self, uint64_t free_bytes)
     uint64_t more_bytes = populate->eager     ? LEAD_BYTES
                           : populate->filling ? LEAD_BYTES - free_bytes
                                               : populate->batch_bytes;
-    return SL_MIN(populate->there_bytes + more_bytes, reg_populate_target(self));
+    return SL_MIN(populate->populated_bytes + more_bytes, reg_populate_target(self));
 }
 
 /* Leaves half of the cores to others. */
@@ -129,7 +129,7 @@ static void populate_run(struct registrar *self)
     struct reg_populate *populate = self->populate;
     uint64_t now_ns = self->env->now_ns;
     space_grow(self);
-    if (populate->there_bytes >= reg_populate_target(self)) {
+    if (populate->populated_bytes >= reg_populate_target(self)) {
         populate->failed = populate->filling = false;
         atomic_store_explicit(&populate->work.target_bytes, 0, memory_order_relaxed);
         return;
@@ -147,7 +147,7 @@ static void populate_run(struct registrar *self)
     atomic_store_explicit(&populate->work.target_bytes, populate_goal(self, free_bytes),
                           memory_order_relaxed);
     populate->began_ns = now_ns;
-    populate->begun_bytes = populate->there_bytes;
+    populate->begun_bytes = populate->populated_bytes;
     populate->batched = !populate->filling;
     populate->running = true;
     sl_err err = self->env->ops->job(self->env, populate->filling ? populate_threads(self) : 1,
@@ -166,7 +166,7 @@ static void populate_run(struct registrar *self)
 static void populate_learn(struct registrar *self, uint64_t took_ns)
 {
     struct reg_populate *populate = self->populate;
-    uint64_t bytes = populate->there_bytes - populate->begun_bytes;
+    uint64_t bytes = populate->populated_bytes - populate->begun_bytes;
     if (bytes > 0) {
         populate->quick = took_ns / SL_NS_PER_US <= bytes / SL_MIB * QUICK_US_A_MIB;
     }
@@ -189,7 +189,7 @@ static void populate_ended(struct registrar *self, enum reg_job job, sl_err code
     uint64_t took_ns = self->env->now_ns - populate->began_ns;
     populate->running = false;
     space_grow(self);
-    if (code != SL_OK && populate->there_bytes < reg_populate_target(self)) {
+    if (code != SL_OK && populate->populated_bytes < reg_populate_target(self)) {
         populate_fail(self, sl_err_text(code));
         return;
     }
@@ -205,12 +205,12 @@ static void populate_ended(struct registrar *self, enum reg_job job, sl_err code
     self->space.freed = true;
 }
 
-void reg_populate_asked(struct registrar *self)
+void reg_populate_retry(struct registrar *self)
 {
     self->populate->again_ns = 0;
 }
 
-bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes)
+bool reg_populate_now(struct registrar *self, uint64_t want_bytes)
 {
     struct reg_populate *populate = self->populate;
     struct sl_error why = {0};
@@ -218,20 +218,20 @@ bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes)
     if (!reg_populate_pending(self)) {
         return false;
     }
-    uint64_t before_bytes = populate->there_bytes;
+    uint64_t before_bytes = populate->populated_bytes;
     uint64_t below_bytes =
         SL_MIN(before_bytes + SL_MIN(want_bytes, HURRY_BYTES), reg_populate_target(self));
     bool touch = self->populate->huge_pages && populate->quick;
-    if (sl_arena_hurry(self->arena, below_bytes, touch, &why) != SL_OK) {
+    if (sl_arena_populate_now(self->arena, below_bytes, touch, &why) != SL_OK) {
         populate_fail(self, why.text);
         return false;
     }
     space_grow(self);
-    populate->hurried = populate->there_bytes > before_bytes;
+    populate->hurried = populate->populated_bytes > before_bytes;
     return populate->hurried;
 }
 
-bool reg_populate_first(const struct registrar *self)
+bool reg_populate_lead_ready(const struct registrar *self)
 {
     return !reg_populate_pending(self) ||
            (!self->populate->filling && reg_free_bytes(self) >= LEAD_BYTES / 2) ||
@@ -249,8 +249,7 @@ static void populate_tick(struct registrar *self)
 static uint64_t populate_next(const struct registrar *self)
 {
     const struct reg_populate *populate = self->populate;
-    if (populate->hurried &&
-        (self->space.parked_count > 0 || self->space.arrival_blocked_ns != 0)) {
+    if (populate->hurried && (self->space.parked_count > 0 || self->space.fetch_blocked_ns != 0)) {
         return self->env->now_ns;
     }
     if (populate->running) {
@@ -264,12 +263,12 @@ static uint64_t populate_next(const struct registrar *self)
 static bool populate_lacks(struct registrar *self, char *reason, size_t reason_bytes)
 {
     uint64_t target_bytes = reg_populate_target(self);
-    if (!self->populate->failed || self->populate->there_bytes >= target_bytes) {
+    if (!self->populate->failed || self->populate->populated_bytes >= target_bytes) {
         return false;
     }
     (void)snprintf(reason, reason_bytes,
                    "the system gave %" PRIu64 " of %" PRIu64 " bytes of memory",
-                   self->populate->there_bytes, target_bytes);
+                   self->populate->populated_bytes, target_bytes);
     return true;
 }
 

@@ -23,9 +23,9 @@ struct reg_populate {
     bool quick;   /* huge pages were faster in the last measurement */
     bool failed;
     bool hurried; /* the loop allocated some for a request and may allocate more */
-    uint64_t there_bytes;
-    uint64_t limit_bytes;  /* the allocator's limit while memory is returned (give_back.c) */
-    uint64_t opened_bytes; /* of these the allocator has been given */
+    uint64_t populated_bytes;
+    uint64_t limit_bytes;     /* the allocator's limit while memory is returned (give_back.c) */
+    uint64_t allocator_bytes; /* of these the allocator has been given */
     uint64_t batch_bytes;
     uint64_t pause_ns; /* no batch starts before then unless the lead is short */
     uint64_t again_ns; /* after a failure: no new attempt before then */
@@ -36,15 +36,15 @@ struct reg_populate {
     } metric;
 };
 
-void reg_populate_asked(struct registrar *self); /* tries again, also after a failure */
+void reg_populate_retry(struct registrar *self); /* tries again, also after a failure */
 /* More memory is being populated. */
 bool reg_populate_pending(const struct registrar *self);
 /* Allocates up to want_bytes now for a request; false: none was allocated. */
-bool reg_populate_hurry(struct registrar *self, uint64_t want_bytes);
+bool reg_populate_now(struct registrar *self, uint64_t want_bytes);
 /* The size to populate: the whole arena, or the contributions and a little more; whole slices. */
 uint64_t reg_populate_target(const struct registrar *self);
 /* Whether there is enough for first puts, or no more will follow. */
-bool reg_populate_first(const struct registrar *self);
+bool reg_populate_lead_ready(const struct registrar *self);
 
 extern const struct reg_part reg_populate_part;
 

@@ -47,7 +47,7 @@ static bool is_short(struct registrar *self, const char *name)
 {
     struct sl_error why = {0};
     if ((!is_values(name) && !is_pins(name)) ||
-        !sl_segment_file_is_short(self->env->paths->shm_dir, name, &why)) {
+        !sl_shm_file_file_is_short(self->env->paths->shm_dir, name, &why)) {
         return false;
     }
     reg_log(self, SL_LOG_ERROR, 0,
@@ -61,8 +61,8 @@ static bool segment_drop(struct registrar *self, const char *name)
 {
     struct sl_error why = {0};
     bool goes = is_values(name) ||
-                (is_pins(name) && sl_segment_file_is_short(self->env->paths->shm_dir, name, NULL));
-    if (goes && sl_segment_remove(self->env->paths->shm_dir, name, &why) != SL_OK) {
+                (is_pins(name) && sl_shm_file_file_is_short(self->env->paths->shm_dir, name, NULL));
+    if (goes && sl_shm_file_remove(self->env->paths->shm_dir, name, &why) != SL_OK) {
         reg_log(self, SL_LOG_WARN, 0, "%s; creating it again may fail", why.text);
     }
     return false; /* the walk continues */
@@ -95,7 +95,7 @@ static bool actor_kill(struct registrar *self, const char *name)
     return false; /* the walk continues */
 }
 
-void reg_memory_renew(struct registrar *self)
+void reg_memory_recreate_if_cut(struct registrar *self)
 {
     if (files_any(self, is_short)) {
         (void)files_any(self, actor_kill);
@@ -109,7 +109,7 @@ static void counts_renew(struct registrar *self)
 {
     struct sl_error why = {0};
     const char *shm_dir = self->env->paths->shm_dir;
-    if (sl_segment_file_is_lost(shm_dir, "seen", &why)) {
+    if (sl_shm_file_file_is_lost(shm_dir, "seen", &why)) {
         reg_log(self, SL_LOG_WARN, 0, "%s by another process: a new one is created", why.text);
         reg_seen_renew(self);
     }
@@ -117,8 +117,8 @@ static void counts_renew(struct registrar *self)
         reg_log(self, SL_LOG_WARN, 0,
                 "the counts of changes were cut short, or missing: new ones are created");
     }
-    bool counts = sl_segment_file_is_lost(shm_dir, "counts", &why);
-    bool labels = !counts && sl_segment_file_is_lost(shm_dir, "labels", &why);
+    bool counts = sl_shm_file_file_is_lost(shm_dir, "counts", &why);
+    bool labels = !counts && sl_shm_file_file_is_lost(shm_dir, "labels", &why);
     if (!counts && !labels) {
         return;
     }
@@ -128,7 +128,7 @@ static void counts_renew(struct registrar *self)
     }
 }
 
-sl_err reg_memory_check(struct registrar *self)
+sl_err reg_memory_check_sizes(struct registrar *self)
 {
     counts_renew(self);
     const char *what = sl_arena_is_short(self->arena)       ? "the arena"

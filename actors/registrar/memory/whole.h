@@ -8,9 +8,9 @@
  * removes arena, index and leases, and pin segments that are short, and kills the other actors,
  * which are started again. Values in memory only are lost, which is logged. Pin segments count
  * because an unreadable one may pin anything. */
-void reg_memory_renew(struct registrar *self);
+void reg_memory_recreate_if_cut(struct registrar *self);
 /* Returns SL_ERR_INTERNAL, after logging, if a file has become short. The registrar must end then:
  * no value in such memory would be safe. Costs a system call per file. */
-sl_err reg_memory_check(struct registrar *self);
+sl_err reg_memory_check_sizes(struct registrar *self);
 
 #endif

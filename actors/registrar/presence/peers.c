@@ -68,7 +68,7 @@ bool reg_peer_refused(struct registrar *self, const struct sl_msg *msg)
     return true;
 }
 
-uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg)
+uint32_t reg_peer_of_sender(struct registrar *self, const struct sl_msg *msg)
 {
     uint32_t peer = reg_peer_find(self, msg->sender.at, msg->sender.length);
     if (peer == REG_NONE || !self->peers->all[peer].present) {
@@ -287,12 +287,12 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
     return err;
 }
 
-static void ended_clear(struct registrar *self);
+static void closed_clients_remove(struct registrar *self);
 
 static void peer_hello_asked(struct registrar *self, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
-    ended_clear(self);
+    closed_clients_remove(self);
     sl_err err = peer_hello(self, msg, &why);
     if (err != SL_OK) {
         reg_log(self, SL_LOG_WARN, msg->trace_id, "hello refused: %s", why.text);
@@ -305,7 +305,7 @@ static void peer_hello_asked(struct registrar *self, const struct sl_msg *msg)
         .arena_count = 1,
         .rank_count = self->set.ranks,
         .disk = reg_has_disks(self),
-        .pid_space = sl_proc_space(),
+        .pid_space = sl_proc_pid_namespace(),
     };
     sl_reply(self->env, msg, &reply);
 }
@@ -322,11 +322,11 @@ static void peer_died(struct registrar *self, uint32_t slot)
     }
     peer->present = false;
     if (peer->client && peer->pins != NULL && sl_pins_view_linked(peer->pins)) {
-        (void)sl_segment_remove(self->env->paths->shm_dir, peer->segment, NULL);
+        (void)sl_shm_file_remove(self->env->paths->shm_dir, peer->segment, NULL);
     }
     sl_pins_view_close(&peer->pins);
     if (peer->fence_seq != 0) {
-        sl_calls_forget(self->calls, peer->fence_seq);
+        sl_calls_drop(self->calls, peer->fence_seq);
         peer->fence_seq = 0;
     }
     peer->fence_lates = 0;
@@ -370,7 +370,7 @@ static bool is_ended(const struct registrar *self, uint32_t slot)
 }
 
 /* Removes clients that were closed while their process lives on. */
-static void ended_clear(struct registrar *self)
+static void closed_clients_remove(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->peers->high; i++) {
         const struct sl_proc_id proc = self->peers->all[i].proc;
@@ -385,7 +385,7 @@ static void ended_clear(struct registrar *self)
 
 /* A client without its lock counts as dead, unless its process is seen to live: then it keeps its
  * pins. */
-static void client_look(struct registrar *self, struct reg_peer *peer)
+static void client_check(struct registrar *self, struct reg_peer *peer)
 {
     const struct sl_proc_id proc = peer->proc;
     bool locked = self->env->ops->locked(self->env, proc);
@@ -413,21 +413,21 @@ static void leftover_remove(void *context, struct sl_proc_id client)
     sl_client_name(client, name);
     if (reg_peer_by_proc(self, client) == REG_NONE && client_is_gone(context, client)) {
         sl_pins_name(name, segment);
-        (void)sl_segment_remove(self->env->paths->shm_dir, segment, NULL);
+        (void)sl_shm_file_remove(self->env->paths->shm_dir, segment, NULL);
     }
 }
 
-static void clients_look(struct registrar *self)
+static void clients_check(struct registrar *self)
 {
-    if (self->env->now_ns < self->peers->look_ns) {
+    if (self->env->now_ns < self->peers->check_ns) {
         return;
     }
-    self->peers->look_ns = sl_clock_next_ns(self->env->now_ns, REG_CLIENTS_LOOK_NS);
+    self->peers->check_ns = sl_clock_next_ns(self->env->now_ns, REG_CLIENTS_CHECK_NS);
     self->peers->any_unlocked = false;
     for (uint32_t i = 0; i < self->peers->high; i++) {
         struct reg_peer *peer = &self->peers->all[i];
         if (peer->used && peer->present && sl_proc_id_is_client(peer->proc)) {
-            client_look(self, peer);
+            client_check(self, peer);
             self->peers->any_unlocked |= peer->unlocked;
         }
     }
@@ -438,9 +438,9 @@ static void clients_look(struct registrar *self)
     }
 }
 
-static uint64_t clients_look_next(const struct registrar *self)
+static uint64_t clients_check_next(const struct registrar *self)
 {
-    return self->peers->count > 0 ? self->peers->look_ns : SL_NEVER_NS;
+    return self->peers->count > 0 ? self->peers->check_ns : SL_NEVER_NS;
 }
 
 /* ---- restart ---- */
@@ -555,8 +555,8 @@ const struct reg_part reg_peers_part = {
     REG_BLOBS(blobs),
     .init = peers_init,
     .fini = peers_fini,
-    .tick = clients_look,
-    .next_ns = clients_look_next,
+    .tick = clients_check,
+    .next_ns = clients_check_next,
     .recovered = peers_check,
     .gauges = peers_gauges,
 };

@@ -6,7 +6,7 @@
 #include "actors/registrar/base/core.h"
 
 /* How often the locks of clients are checked; also when pins prevent an eviction. */
-#define REG_CLIENTS_LOOK_NS  (500 * SL_NS_PER_MS)
+#define REG_CLIENTS_CHECK_NS (500 * SL_NS_PER_MS)
 #define REG_CLIENTS_SWEEP_NS (10 * SL_NS_PER_S)
 
 struct reg_peer {
@@ -35,7 +35,7 @@ struct reg_peers {
     struct reg_peer *all;
     uint64_t *hashes; /* of their names */
     uint32_t count;
-    uint64_t look_ns;  /* next check of the locks */
+    uint64_t check_ns; /* next check of the locks */
     uint64_t sweep_ns; /* next removal of files of clients that never sent HELLO */
     bool any_unlocked;
     uint32_t high; /* slots from here on are unused */
@@ -49,7 +49,7 @@ uint32_t reg_peer_find(const struct registrar *self, const char *name,
 /* Whether msg is from a client that lost its lock; then it is answered. */
 bool reg_peer_refused(struct registrar *self, const struct sl_msg *msg);
 /* The peer that sent msg and is present. REG_NONE: it sent no HELLO, and got an error. */
-uint32_t reg_peer_asking(struct registrar *self, const struct sl_msg *msg);
+uint32_t reg_peer_of_sender(struct registrar *self, const struct sl_msg *msg);
 /* The peer of a process, or of a client, which has an id of its own; or REG_NONE. */
 uint32_t reg_peer_by_proc(const struct registrar *self, struct sl_proc_id proc);
 bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc);

@@ -142,7 +142,7 @@ void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head,
 
 /* ---- grants in advance ---- */
 
-void reg_ahead_count(struct registrar *self, uint32_t slot, bool more)
+void reg_prealloc_count(struct registrar *self, uint32_t slot, bool more)
 {
     const struct reg_claim *claim = &self->claims->all[slot];
     uint64_t count = more ? 1 : UINT64_MAX; /* -1, modulo 2^64 */

@@ -12,10 +12,10 @@ enum reg_claim_state {
     REG_CLAIM_RESERVED,
     REG_CLAIM_PROMOTING,
     /* quarantined: */
-    REG_CLAIM_HELD,    /* the writer is a client: until it commits, aborts or dies */
-    REG_CLAIM_UNASKED, /* the writer is an actor; its FENCE is not sent yet */
-    REG_CLAIM_ASKED,   /* FENCE is in flight */
-    REG_CLAIM_GRACE,   /* no process can be asked: free when the timer ends */
+    REG_CLAIM_HELD,       /* the writer is a client: until it commits, aborts or dies */
+    REG_CLAIM_FENCE_DUE,  /* the writer is an actor; its FENCE is not sent yet */
+    REG_CLAIM_FENCE_SENT, /* FENCE is in flight */
+    REG_CLAIM_GRACE,      /* no process can be asked: free when the timer ends */
 };
 struct reg_node {
     uint32_t next, previous;
@@ -68,8 +68,8 @@ uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generati
 void reg_claim_unkey(struct registrar *self, uint32_t slot);
 void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
 void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
-void reg_ahead_count(struct registrar *self, uint32_t slot,
-                     bool more); /* counts a grant in advance, or uncounts it */
+void reg_prealloc_count(struct registrar *self, uint32_t slot,
+                        bool more); /* counts a grant in advance, or uncounts it */
 
 extern const struct reg_part reg_claims_part;
 

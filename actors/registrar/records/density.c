@@ -71,7 +71,7 @@ static uint32_t unit_pages(struct registrar *self, sl_ref unit)
     return (uint32_t)SL_MIN(pages, (uint64_t)REG_KEEP_PAGES_MAX);
 }
 
-uint64_t reg_units_room_bytes(const struct registrar *self)
+uint64_t reg_units_memory_bytes(const struct registrar *self)
 {
     struct sl_alloc_stats stats;
     sl_alloc_stats(self->alloc, &stats);
@@ -80,7 +80,7 @@ uint64_t reg_units_room_bytes(const struct registrar *self)
 
 static void clock_set(struct registrar *self)
 {
-    uint64_t room_bytes = reg_units_room_bytes(self);
+    uint64_t room_bytes = reg_units_memory_bytes(self);
     uint64_t bytes = room_bytes / SL_DENSITY_KEPT_SHARE;
     if (self->units->returning_at_ns != 0 &&
         self->env->now_ns - self->units->returning_at_ns < RETURNING_NS) {
@@ -89,22 +89,22 @@ static void clock_set(struct registrar *self)
     sl_density_now(self->units->density, now_ticks(self), bytes / SL_PAGE_BYTES);
 }
 
-void reg_units_kept_look(struct registrar *self)
+void reg_units_retention_check(struct registrar *self)
 {
     if (self->units->density != NULL) {
         clock_set(self);
-        sl_density_keep_look(self->units->density, KEPT_LOOKS);
+        sl_density_keep_check(self->units->density, KEPT_LOOKS);
     }
 }
 
-uint64_t reg_units_kept_bytes(const struct registrar *self)
+uint64_t reg_units_retained_bytes(const struct registrar *self)
 {
     const struct sl_density *density = self->units->density;
     return density != NULL ? sl_density_stats(density).kept_pages * SL_PAGE_BYTES : 0;
 }
 
 /* Sets the clock before a reference, which releases units whose retention has ended. */
-static void clock_go(struct registrar *self)
+static void clock_before_use(struct registrar *self)
 {
     if (sl_density_stats(self->units->density).kept_pages > 0) {
         clock_set(self);
@@ -168,10 +168,10 @@ static uint64_t learnt_next(uint64_t references)
 /* For the next registrar. Without room in the index that one has only the older note. */
 static void learnt_write(struct registrar *self, uint64_t references)
 {
-    unsigned char bytes[SL_DENSITY_LEARNT_BYTES];
+    unsigned char bytes[SL_DENSITY_SAVED_BYTES];
     sl_ref fresh = 0;
     self->units->learnt_at = learnt_next(references);
-    uint32_t length_bytes = sl_density_learnt(self->units->density, bytes);
+    uint32_t length_bytes = sl_density_save(self->units->density, bytes);
     if (sl_index_blob_put(self->index, bytes, length_bytes, REG_BLOB_LEARNT, &fresh, NULL) ==
         SL_OK) {
         if (self->units->learnt_note != 0) {
@@ -191,13 +191,13 @@ static void learnt_note(struct registrar *self)
 }
 
 /* The contents of a unit's record, and the hash of its key. */
-struct told {
+struct unit_record {
     uint64_t hash;
     struct sl_unit_note note;
     struct reg_wanted wanted;
 };
 
-static void told_read(struct registrar *self, sl_ref unit, struct told *out)
+static void unit_record_read(struct registrar *self, sl_ref unit, struct unit_record *out)
 {
     const struct sl_unit_note *note = sl_index_unit_note(self->index, unit);
     out->hash = reg_unit_hash(self, unit);
@@ -214,16 +214,16 @@ static void told_read(struct registrar *self, sl_ref unit, struct told *out)
 /* Restores a unit that existed before a restart. Without a note (an object, or a block of which
  * nothing was noted) it counts as just stored. */
 static uint32_t unit_restore(struct registrar *self, const struct reg_order *list, sl_ref unit,
-                             const struct told *told)
+                             const struct unit_record *unit_record)
 {
-    const struct sl_unit_note *note = &told->note;
-    const struct reg_wanted *wanted = &told->wanted;
+    const struct sl_unit_note *note = &unit_record->note;
+    const struct reg_wanted *wanted = &unit_record->wanted;
     bool hot = is_hot(self, list);
     struct sl_density_was was = {
         .where = hot ? SL_DENSITY_MEMORY : SL_DENSITY_DISK,
         .user = unit,
         .parent_hash = hot ? note->parent_hash : 0,
-        .note = {.hash = told->hash,
+        .note = {.hash = unit_record->hash,
                  .at = (uint32_t)sl_density_stats(self->units->density).reference_count,
                  .class_index =
                      (uint8_t)sl_density_class(1, wanted->stored_count, wanted->cut, wanted->hint),
@@ -250,7 +250,7 @@ static void unit_entered(struct registrar *self, sl_ref unit, uint32_t number)
 static void density_placed(struct registrar *self, struct reg_order *list, sl_ref unit)
 {
     struct sl_density *density = self->units->density;
-    struct told told;
+    struct unit_record unit_record;
     reg_order_append(self, list, unit);
     if (!is_hot(self, list) && !is_cold(self, list)) {
         return;
@@ -259,22 +259,22 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
         sl_index_unit_note(self->index, unit) == NULL) {
         return; /* nothing else is known than that it was stored; density_returned adds it */
     }
-    told_read(self, unit, &told);
+    unit_record_read(self, unit, &unit_record);
     if (self->units->restoring) {
         sl_density_expect(density, self->units->expected);
         self->units->expected = 0; /* only once */
-        uint32_t number = unit_restore(self, list, unit, &told);
+        uint32_t number = unit_restore(self, list, unit, &unit_record);
         unit_entered(self, unit, is_hot(self, list) ? number : 0);
         return;
     }
     if (is_cold(self, list)) {
-        sl_density_disk(density, told.hash, true);
+        sl_density_disk(density, unit_record.hash, true);
         return;
     }
-    clock_go(self);
-    uint32_t number = sl_density_enter(density, told.hash, unit, &told.wanted);
-    if (number != 0 && told.note.state == NOTE_WANTED) {
-        unit_keep(self, number, unit, told.note.keep_s * TICKS_A_SECOND, false);
+    clock_before_use(self);
+    uint32_t number = sl_density_enter(density, unit_record.hash, unit, &unit_record.wanted);
+    if (number != 0 && unit_record.note.state == NOTE_WANTED) {
+        unit_keep(self, number, unit, unit_record.note.keep_s * TICKS_A_SECOND, false);
     }
     unit_entered(self, unit, number);
 }
@@ -288,18 +288,19 @@ static void density_awaits(const struct registrar *self, uint64_t hash)
 static void density_returned(struct registrar *self, struct reg_order *list, sl_ref unit,
                              bool wanted)
 {
-    struct told told;
+    struct unit_record unit_record;
     reg_order_append(self, list, unit);
-    told_read(self, unit, &told);
+    unit_record_read(self, unit, &unit_record);
     if (is_hot(self, list)) {
-        if (sl_density_find(self->units->density, told.hash) == 0) { /* unknown since a restart */
-            sl_density_disk(self->units->density, told.hash, true);
-            sl_density_disk(self->units->density, told.hash, false);
+        if (sl_density_find(self->units->density, unit_record.hash) ==
+            0) { /* unknown since a restart */
+            sl_density_disk(self->units->density, unit_record.hash, true);
+            sl_density_disk(self->units->density, unit_record.hash, false);
         }
-        uint32_t number =
-            sl_density_return(self->units->density, told.hash, unit, &told.wanted, wanted);
+        uint32_t number = sl_density_return(self->units->density, unit_record.hash, unit,
+                                            &unit_record.wanted, wanted);
         if (number != 0) {
-            unit_keep(self, number, unit, ticks_left(self, &told.note), false);
+            unit_keep(self, number, unit, ticks_left(self, &unit_record.note), false);
         }
         unit_entered(self, unit, number);
     }
@@ -310,7 +311,7 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
 static uint32_t own_number(struct registrar *self, sl_ref unit)
 {
     uint32_t number = sl_index_unit_number(self->index, unit);
-    return sl_density_is(self->units->density, number, unit) ? number : 0;
+    return sl_density_owns(self->units->density, number, unit) ? number : 0;
 }
 
 static void number_judge(struct registrar *self, uint32_t number, struct reg_judgement *out)
@@ -366,19 +367,19 @@ static void density_touched(struct registrar *self, struct reg_order *list, sl_r
     reg_order_to_newest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
-        clock_go(self);
+        clock_before_use(self);
         sl_density_use(self->units->density, number, REG_HINT_NONE);
         unit_entered(self, unit, number);
     }
 }
 
 static void density_said(struct registrar *self, struct reg_order *list, sl_ref unit,
-                         const struct sl_said *said)
+                         const struct sl_packed_hints *said)
 {
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
-        sl_density_say(self->units->density, number, (enum reg_hint)said->session,
-                       (enum reg_priority)said->priority);
+        sl_density_hint(self->units->density, number, (enum reg_hint)said->session,
+                        (enum reg_priority)said->priority);
         unit_keep(self, number, unit, said->keep_ns / (SL_NS_PER_S / TICKS_A_SECOND), false);
         note_write(self, unit, number);
     }
@@ -398,14 +399,14 @@ static void density_sunk(struct registrar *self, struct reg_order *list, sl_ref 
     reg_order_to_oldest(self, list, unit);
     uint32_t number = is_hot(self, list) ? own_number(self, unit) : 0;
     if (number != 0) {
-        sl_density_sink(self->units->density, number);
+        sl_density_evict_first(self->units->density, number);
     }
 }
 
 static void density_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
 {
     uint32_t number = sl_index_unit_number(self->index, fresh);
-    if (sl_density_is(self->units->density, number, old)) {
+    if (sl_density_owns(self->units->density, number, old)) {
         sl_density_set_user(self->units->density, number, fresh);
     }
 }
@@ -421,12 +422,12 @@ static bool is_ordered(const struct registrar *self)
  * dropped; each step uses what the one before fetched. */
 #define VICTIMS_AHEAD 3u
 
-static void victims_fetch(struct registrar *self)
+static void victims_prefetch(struct registrar *self)
 {
     sl_ref next[VICTIMS_AHEAD];
     sl_density_after(self->units->density, next, VICTIMS_AHEAD);
     for (uint32_t i = 0; i < VICTIMS_AHEAD; i++) {
-        reg_unit_fetch(self, next[i], VICTIMS_AHEAD - 1 - i);
+        reg_unit_prefetch_drop(self, next[i], VICTIMS_AHEAD - 1 - i);
     }
 }
 
@@ -436,8 +437,8 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
     if (number != 0) {
         sl_ref unit = sl_density_user(units->density, number);
         uint16_t flags = sl_index_links(self->index, unit)->flags;
-        SL_ASSERT((flags & REG_FLAG_KEPT_LISTS) == REG_FLAG_HOT);
-        victims_fetch(self);
+        SL_ASSERT((flags & REG_FLAG_SKIPPED_LISTS) == REG_FLAG_HOT);
+        victims_prefetch(self);
         return unit;
     }
     if (!units->by_recency) { /* then units that density does not know or passed, oldest first */
@@ -494,7 +495,7 @@ static void density_learn(struct registrar *self, sl_ref note, const void *bytes
         sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
     }
     self->units->learnt_note = note;
-    if (sl_density_learn(self->units->density, bytes, length_bytes)) {
+    if (sl_density_load(self->units->density, bytes, length_bytes)) {
         self->units->learnt_at =
             learnt_next(sl_density_stats(self->units->density).reference_count);
         return;

@@ -32,7 +32,7 @@ static void claim_unlist(struct registrar *self, uint32_t slot)
     struct reg_claim *claim = &self->claims->all[slot];
     uint32_t *head = claim_head(self, claim);
     if (claim->ahead && claim->state == REG_CLAIM_RESERVED) {
-        reg_ahead_count(self, slot, false);
+        reg_prealloc_count(self, slot, false);
     }
     if (head != NULL) {
         reg_list_remove(self, REG_LIST_PEER, head, slot);
@@ -69,7 +69,7 @@ void reg_claim_release(struct registrar *self, uint32_t slot)
     struct reg_claim *claim = &self->claims->all[slot];
     claim_unlist(self, slot);
     claim_charge(self, claim, false);
-    reg_tell_freed(self, claim->ref);
+    reg_notify_freed(self, claim->ref);
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_FREE);
     reg_give(self, claim->extent.offset_bytes, claim->extent.length_bytes);
     reg_claim_remove(self, slot);
@@ -101,7 +101,7 @@ static void claim_hold(struct registrar *self, uint32_t slot)
         reg_claim_release(self, slot);
         return;
     }
-    claim->state = peer->client ? REG_CLAIM_HELD : REG_CLAIM_UNASKED;
+    claim->state = peer->client ? REG_CLAIM_HELD : REG_CLAIM_FENCE_DUE;
     reg_list_add(self, REG_LIST_PEER, &peer->held, slot);
     if (claim->state == REG_CLAIM_HELD && claim->pinned) {
         self->claims->held_count++;
@@ -183,7 +183,7 @@ static void held_free(struct registrar *self, uint32_t slot)
     }
 }
 
-void reg_held_settle(struct registrar *self)
+void reg_held_free_unpinned(struct registrar *self)
 {
     self->claims->held_count = 0;
     self->claims->held_look_ns = self->env->now_ns + REG_RETIRED_SCAN_NS;
@@ -198,7 +198,7 @@ void reg_held_settle(struct registrar *self)
 static void held_tick(struct registrar *self)
 {
     if (self->claims->held_count > 0 && self->env->now_ns >= self->claims->held_look_ns) {
-        reg_held_settle(self);
+        reg_held_free_unpinned(self);
     }
 }
 
@@ -210,7 +210,7 @@ static sl_err fence_send(struct registrar *self, uint32_t writer)
     uint32_t count = 0;
     for (uint32_t slot = peer->held; slot != REG_NONE;
          slot = self->claims->all[slot].node[REG_LIST_PEER].next) {
-        count += self->claims->all[slot].state == REG_CLAIM_UNASKED ? 1 : 0;
+        count += self->claims->all[slot].state == REG_CLAIM_FENCE_DUE ? 1 : 0;
     }
     count = SL_MIN(count, SL_BATCH_MAX);
     if (count == 0) {
@@ -223,7 +223,7 @@ static sl_err fence_send(struct registrar *self, uint32_t writer)
     uint32_t filled = 0;
     for (uint32_t slot = peer->held; slot != REG_NONE && filled < count;
          slot = self->claims->all[slot].node[REG_LIST_PEER].next) {
-        if (self->claims->all[slot].state == REG_CLAIM_UNASKED) {
+        if (self->claims->all[slot].state == REG_CLAIM_FENCE_DUE) {
             items[filled++] =
                 (struct sl_item_claim){.ref = self->claims->all[slot].ref,
                                        .generation = self->claims->all[slot].extent.generation};
@@ -244,8 +244,8 @@ static sl_err fence_send(struct registrar *self, uint32_t writer)
     filled = 0;
     for (uint32_t slot = peer->held; slot != REG_NONE && filled < count;
          slot = self->claims->all[slot].node[REG_LIST_PEER].next) {
-        if (self->claims->all[slot].state == REG_CLAIM_UNASKED) {
-            self->claims->all[slot].state = REG_CLAIM_ASKED;
+        if (self->claims->all[slot].state == REG_CLAIM_FENCE_DUE) {
+            self->claims->all[slot].state = REG_CLAIM_FENCE_SENT;
             filled++;
         }
     }
@@ -302,7 +302,7 @@ static void fence_reply(struct registrar *self, uint32_t writer, const struct sl
     uint32_t slot = peer->held;
     while (slot != REG_NONE) {
         uint32_t next = self->claims->all[slot].node[REG_LIST_PEER].next;
-        if (self->claims->all[slot].state == REG_CLAIM_ASKED) {
+        if (self->claims->all[slot].state == REG_CLAIM_FENCE_SENT) {
             reg_claim_release(self, slot);
         }
         slot = next;
@@ -317,8 +317,8 @@ static void fence_again(struct registrar *self, uint32_t writer)
     struct reg_peer *peer = &self->peers->all[writer];
     for (uint32_t slot = peer->held; slot != REG_NONE;
          slot = self->claims->all[slot].node[REG_LIST_PEER].next) {
-        if (self->claims->all[slot].state == REG_CLAIM_ASKED) {
-            self->claims->all[slot].state = REG_CLAIM_UNASKED;
+        if (self->claims->all[slot].state == REG_CLAIM_FENCE_SENT) {
+            self->claims->all[slot].state = REG_CLAIM_FENCE_DUE;
         }
     }
     peer->fence_lates++;
@@ -360,7 +360,7 @@ static void claims_writer_died(struct registrar *self, uint32_t writer)
 /* A successor has arrived and can be asked about claims of the absent actor. For a tierer its
  * arrival is the answer: it has the disk's lock, which the kernel keeps until the last request of
  * the dead process has ended. */
-static void fences_ask_again(struct registrar *self, uint32_t at, bool restored)
+static void fences_successor(struct registrar *self, uint32_t at, bool restored)
 {
     const struct reg_peer *peer = &self->peers->all[at];
     uint32_t next;
@@ -377,7 +377,7 @@ static void fences_ask_again(struct registrar *self, uint32_t at, bool restored)
             self->space.freed = true;
         } else {
             sl_heap_clear(&self->claims->timers, slot);
-            self->claims->all[slot].state = REG_CLAIM_UNASKED;
+            self->claims->all[slot].state = REG_CLAIM_FENCE_DUE;
             self->claims->fences_due = true;
         }
     }
@@ -400,6 +400,6 @@ const struct reg_part reg_fences_part = {
     .tick = held_tick,
     .after = fences_send,
     .next_ns = fences_next,
-    .arrived = fences_ask_again,
+    .arrived = fences_successor,
     .left = claims_writer_died,
 };

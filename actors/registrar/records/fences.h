@@ -11,7 +11,7 @@ void reg_claim_release(struct registrar *self, uint32_t slot);
  * its writer can no longer write. */
 void reg_claim_quarantine(struct registrar *self, uint32_t slot);
 /* Frees quarantined extents whose client pins them for each write and does not pin them now. */
-void reg_held_settle(struct registrar *self);
+void reg_held_free_unpinned(struct registrar *self);
 /* For claims that a restart finds quarantined or promoting. */
 void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct sl_proc_id writer,
                                   uint64_t deadline_ns);

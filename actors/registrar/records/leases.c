@@ -106,7 +106,7 @@ uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit)
 
 /* ---- when to check again ---- */
 
-bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns)
+bool reg_lease_check_at(struct registrar *self, sl_ref unit, uint64_t at_ns)
 {
     struct sl_entry entry;
     sl_index_read(self->index, unit, &entry);
@@ -117,11 +117,11 @@ bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns)
     return sl_heap_add(&self->lease_ends->heap, due) == SL_OK;
 }
 
-void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns)
+void reg_unit_skip_until(struct registrar *self, sl_ref unit, uint64_t until_ns)
 {
-    uint16_t flags = sl_index_links(self->index, unit)->flags & REG_FLAG_KEPT_LISTS;
-    if (flags == REG_FLAG_HOT && reg_due_note(self, unit, until_ns)) {
-        reg_unit_move(self, unit, REG_FLAG_KEPT_LISTS);
+    uint16_t flags = sl_index_links(self->index, unit)->flags & REG_FLAG_SKIPPED_LISTS;
+    if (flags == REG_FLAG_HOT && reg_lease_check_at(self, unit, until_ns)) {
+        reg_unit_move(self, unit, REG_FLAG_SKIPPED_LISTS);
     }
 }
 
@@ -133,8 +133,8 @@ static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due
         return 0;
     }
     sl_index_read(self->index, due->id, &entry);
-    uint16_t flags = sl_index_links(self->index, due->id)->flags & REG_FLAG_KEPT_LISTS;
-    if (entry.version != due->cookie || flags != REG_FLAG_KEPT_LISTS || entry.hard_pin) {
+    uint16_t flags = sl_index_links(self->index, due->id)->flags & REG_FLAG_SKIPPED_LISTS;
+    if (entry.version != due->cookie || flags != REG_FLAG_SKIPPED_LISTS || entry.hard_pin) {
         return 0;
     }
     uint64_t until_ns = entry.soft_pin_end_ns > self->env->now_ns ? entry.soft_pin_end_ns
@@ -147,7 +147,7 @@ static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due
     return until_ns;
 }
 
-void reg_lease_ends_run(struct registrar *self)
+void reg_leases_check(struct registrar *self)
 {
     struct sl_heap *all = &self->lease_ends->heap;
     struct sl_heap_item due;
@@ -171,5 +171,5 @@ const struct reg_part reg_leases_part = {
     .name = "leases",
     REG_STATE(lease_ends, reg_lease_ends),
     .fini = leases_fini,
-    .tick = reg_lease_ends_run,
+    .tick = reg_leases_check,
 };

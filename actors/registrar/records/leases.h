@@ -17,10 +17,10 @@ bool reg_unit_lease_close(struct registrar *self, sl_ref unit);
 void reg_unit_lease_reopen(struct registrar *self, sl_ref unit);
 uint64_t reg_unit_bundle(struct registrar *self, sl_ref unit); /* 0: none */
 /* Eviction skips the unit until then; only hot units are affected. */
-void reg_unit_aside(struct registrar *self, sl_ref unit, uint64_t until_ns);
+void reg_unit_skip_until(struct registrar *self, sl_ref unit, uint64_t until_ns);
 /* Schedules the next check of a unit that is skipped; false: no memory. */
-bool reg_due_note(struct registrar *self, sl_ref unit, uint64_t at_ns);
-void reg_lease_ends_run(struct registrar *self);
+bool reg_lease_check_at(struct registrar *self, sl_ref unit, uint64_t at_ns);
+void reg_leases_check(struct registrar *self);
 
 extern const struct reg_part reg_leases_part;
 

@@ -35,7 +35,7 @@ struct reg_policy {
     void (*touched)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* An engine's hints about the use that was just reported; NULL: ignored. */
     void (*said)(struct registrar *self, struct reg_order *list, sl_ref unit,
-                 const struct sl_said *said);
+                 const struct sl_packed_hints *said);
     /* The unit's session is expected within for_ns: keep the unit, and those before it in its
      * chain, until then or until its use. NULL: ignored. */
     void (*returning)(struct registrar *self, struct reg_order *list, sl_ref unit, uint64_t for_ns);

@@ -21,18 +21,19 @@ sl_err reg_retired_reserve(struct registrar *self, uint64_t more)
     return fits ? SL_OK : SL_ERR_NO_MEMORY;
 }
 
-void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent, bool lent)
+void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
+                     bool being_read)
 {
     SL_ASSERT(self->retired->count < self->retired->capacity);
     self->retired->all[self->retired->count++] =
-        (struct reg_retired_extent){.ref = ref, .lent = lent, .extent = *extent};
+        (struct reg_retired_extent){.ref = ref, .being_read = being_read, .extent = *extent};
 }
 
-void reg_retired_returned(struct registrar *self, uint64_t generation)
+void reg_retired_read_done(struct registrar *self, uint64_t generation)
 {
     for (uint64_t i = 0; i < self->retired->count; i++) {
         if (self->retired->all[i].extent.generation == generation) {
-            self->retired->all[i].lent = false;
+            self->retired->all[i].being_read = false;
             self->retired->scan_ns = 0;
         }
     }
@@ -94,14 +95,14 @@ static void victim_is_pinned(void *context, uint64_t generation)
     if (self->retired->victim_table[slot] == generation) {
         self->retired->victim_pinned[slot] = true;
         /* The pin's owner may be dead. */
-        self->peers->look_ns =
-            SL_MIN(self->peers->look_ns, self->env->now_ns + REG_RETIRED_SCAN_NS);
+        self->peers->check_ns =
+            SL_MIN(self->peers->check_ns, self->env->now_ns + REG_RETIRED_SCAN_NS);
     }
 }
 
 void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes)
 {
-    sl_alloc_give(self->alloc, offset_bytes, length_bytes);
+    sl_alloc_free(self->alloc, offset_bytes, length_bytes);
     self->space.freed = true;
 }
 
@@ -135,11 +136,11 @@ void reg_retired_scan(struct registrar *self, uint64_t from)
     uint64_t kept = from;
     for (uint64_t i = from; i < self->retired->count; i++) {
         struct reg_retired_extent retired = self->retired->all[i];
-        if (retired.lent || reg_pinned_is(self, retired.extent.generation)) {
+        if (retired.being_read || reg_pinned_is(self, retired.extent.generation)) {
             self->retired->all[kept++] = retired;
             continue;
         }
-        reg_tell_freed(self, retired.ref);
+        reg_notify_freed(self, retired.ref);
         sl_index_set_kind(self->index, retired.ref, SL_RECORD_FREE);
         reg_give(self, retired.extent.offset_bytes, retired.extent.length_bytes);
     }

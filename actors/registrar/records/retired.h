@@ -7,7 +7,7 @@
 
 struct reg_retired_extent {
     sl_ref ref;
-    bool lent; /* a tierer still reads it */
+    bool being_read; /* a tierer still reads it */
     struct sl_extent extent;
 };
 
@@ -25,9 +25,10 @@ struct reg_retired {
 
 #define REG_RETIRED_SCAN_NS (10 * SL_NS_PER_MS) /* how often retired extents are checked */
 sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for more entries */
-void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent, bool lent);
-void reg_retired_returned(struct registrar *self,
-                          uint64_t generation); /* the tierer is done with it */
+void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
+                     bool being_read);
+void reg_retired_read_done(struct registrar *self,
+                           uint64_t generation); /* the tierer is done with it */
 void reg_retired_scan(struct registrar *self, uint64_t from);
 void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes);
 

@@ -68,12 +68,12 @@ static struct reg_order *kept_list(struct registrar *self, sl_ref unit)
 
 static struct reg_order *list_of(struct registrar *self, sl_ref unit, uint16_t flags)
 {
-    switch (flags & REG_FLAG_KEPT_LISTS) {
+    switch (flags & REG_FLAG_SKIPPED_LISTS) {
     case REG_FLAG_HOT:
         return &self->units->hot;
     case REG_FLAG_COLD:
         return &self->units->cold;
-    case REG_FLAG_KEPT_LISTS:
+    case REG_FLAG_SKIPPED_LISTS:
         return kept_list(self, unit);
     default:
         return NULL;
@@ -143,8 +143,8 @@ static uint16_t memory_list(struct registrar *self, sl_ref unit)
     struct sl_stay stay;
     sl_index_stay(self->index, unit, &stay);
     bool soft = stay.soft_pin_end_ns > self->env->now_ns;
-    return stay.hard_pin || (soft && reg_due_note(self, unit, stay.soft_pin_end_ns))
-               ? REG_FLAG_KEPT_LISTS
+    return stay.hard_pin || (soft && reg_lease_check_at(self, unit, stay.soft_pin_end_ns))
+               ? REG_FLAG_SKIPPED_LISTS
                : REG_FLAG_HOT;
 }
 
@@ -198,7 +198,7 @@ void reg_unit_list(struct registrar *self, sl_ref unit, bool memory)
     unit_add(self, unit, memory ? REG_FLAG_HOT : REG_FLAG_COLD);
 }
 
-void reg_unit_sink(struct registrar *self, sl_ref unit)
+void reg_unit_evict_first(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
     if (list != NULL) {
@@ -206,7 +206,7 @@ void reg_unit_sink(struct registrar *self, sl_ref unit)
     }
 }
 
-void reg_unit_passed(struct registrar *self, sl_ref unit)
+void reg_unit_to_newest(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
     if (list != NULL) {
@@ -214,7 +214,7 @@ void reg_unit_passed(struct registrar *self, sl_ref unit)
     }
 }
 
-void reg_unit_awaited(struct registrar *self, sl_ref unit)
+void reg_unit_use_expected(struct registrar *self, sl_ref unit)
 {
     struct reg_order *list = unit_list(self, unit);
     if (list != NULL) {
@@ -222,7 +222,7 @@ void reg_unit_awaited(struct registrar *self, sl_ref unit)
     }
 }
 
-void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said)
+void reg_unit_hint(struct registrar *self, sl_ref unit, const struct sl_packed_hints *said)
 {
     struct reg_order *list = unit_list(self, unit);
     if (list != NULL && self->units->policy->said != NULL) {
@@ -230,7 +230,7 @@ void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *sa
     }
 }
 
-void reg_unit_returning(struct registrar *self, sl_ref unit, uint64_t for_ns)
+void reg_unit_session_expected(struct registrar *self, sl_ref unit, uint64_t for_ns)
 {
     struct reg_order *list = unit_list(self, unit);
     if (list != NULL && self->units->policy->returning != NULL) {
@@ -266,10 +266,10 @@ void reg_unit_restored(struct registrar *self)
 
 /* ---- uses ---- */
 
-static uint32_t wanted_clock(const struct registrar *self)
+static uint32_t used_clock(const struct registrar *self)
 {
-    uint64_t tick_bytes = SL_MAX(self->set.disk / REG_WANTED_TICKS, UINT64_C(1));
-    return (uint32_t)(self->units->written_bytes / tick_bytes) & REG_WANTED_MASK;
+    uint64_t tick_bytes = SL_MAX(self->set.disk / REG_USED_TICKS, UINT64_C(1));
+    return (uint32_t)(self->units->written_bytes / tick_bytes) & REG_USED_MASK;
 }
 
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
@@ -278,15 +278,15 @@ uint32_t reg_unit_age(const struct registrar *self, sl_ref unit)
     if ((flags & REG_FLAG_READ) == 0) {
         return UINT32_MAX;
     }
-    return (wanted_clock(self) - ((uint32_t)flags >> REG_WANTED_SHIFT)) & REG_WANTED_MASK;
+    return (used_clock(self) - ((uint32_t)flags >> REG_USED_SHIFT)) & REG_USED_MASK;
 }
 
 /* Notes a use: reg_unit_age counts from now. */
-static void unit_wanted(struct registrar *self, sl_ref unit)
+static void unit_use_note(struct registrar *self, sl_ref unit)
 {
     struct sl_links *links = sl_index_links(self->index, unit);
-    uint32_t others = links->flags & ((1u << REG_WANTED_SHIFT) - 1);
-    links->flags = (uint16_t)(others | REG_FLAG_READ | wanted_clock(self) << REG_WANTED_SHIFT);
+    uint32_t others = links->flags & ((1u << REG_USED_SHIFT) - 1);
+    links->flags = (uint16_t)(others | REG_FLAG_READ | used_clock(self) << REG_USED_SHIFT);
 }
 
 /* The record is no longer an unused prefetched one. */
@@ -338,20 +338,20 @@ void reg_unit_touch(struct registrar *self, sl_ref unit)
         links->flags &= (uint16_t)~REG_FLAG_PREFETCHED;
         sl_metric_add(self->env->metrics, self->units->metric.prefetch_used_count, 1);
     }
-    unit_wanted(self, unit);
-    reg_unit_awaited(self, unit);
+    unit_use_note(self, unit);
+    reg_unit_use_expected(self, unit);
     if ((links->flags & REG_FLAG_REFUSED) != 0) {
-        reg_tell_wanted(self, unit);
+        reg_notify_wanted(self, unit);
     }
     const struct reg_used what = {.unit = unit};
-    reg_tell_used(self, &what);
+    reg_notify_used(self, &what);
 }
 
-void reg_unit_fetched(struct registrar *self, sl_ref unit)
+void reg_unit_read_for_use(struct registrar *self, sl_ref unit)
 {
     const struct reg_used what = {.unit = unit, .fetched = true};
-    unit_wanted(self, unit);
-    reg_tell_used(self, &what);
+    unit_use_note(self, unit);
+    reg_notify_used(self, &what);
 }
 
 uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit)
@@ -363,7 +363,7 @@ uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit)
     return reg_hash(key.at, key.length);
 }
 
-void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step)
+void reg_unit_prefetch_drop(struct registrar *self, sl_ref unit, uint32_t step)
 {
     if (unit == 0 || (step != 0 && !sl_index_ref_live(self->index, unit))) {
         return; /* the caller guessed it */
@@ -385,7 +385,7 @@ void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step)
     }
 }
 
-void reg_unit_awaits(struct registrar *self, uint64_t hash)
+void reg_unit_prefetch_place(struct registrar *self, uint64_t hash)
 {
     const struct reg_policy *policy = self->units->policy;
     sl_seen_fetch(self->seen->filter, hash);
@@ -400,7 +400,7 @@ void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
     self->units->hashed = unit; /* subscribers may ask for the hash */
     self->units->hash = hash;
     reg_unit_place(self, unit);
-    reg_tell_committed(self, unit, group);
+    reg_notify_committed(self, unit, group);
     self->units->hashed = 0;
 }
 
@@ -419,8 +419,8 @@ static void units_renamed(struct registrar *self, sl_ref old, sl_ref fresh)
     if (self->units->policy->renamed != NULL) {
         self->units->policy->renamed(self, old, fresh);
     }
-    uint16_t flags = sl_index_links(self->index, fresh)->flags & REG_FLAG_KEPT_LISTS;
-    if (flags == REG_FLAG_KEPT_LISTS && !reg_due_note(self, fresh, 0)) {
+    uint16_t flags = sl_index_links(self->index, fresh)->flags & REG_FLAG_SKIPPED_LISTS;
+    if (flags == REG_FLAG_SKIPPED_LISTS && !reg_lease_check_at(self, fresh, 0)) {
         reg_unit_move(self, fresh, REG_FLAG_HOT); /* eviction still skips it, but more slowly */
     }
     reg_bundle_renamed(self, old, fresh);
@@ -449,7 +449,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
     }
     const struct reg_switched what = {
         .old = &old, .fresh = *fresh, .extent = extent, .place = place};
-    reg_tell_switched(self, &what);
+    reg_notify_switched(self, &what);
     return SL_OK;
 }
 
@@ -460,7 +460,7 @@ static bool part_leaves(struct registrar *self, const struct sl_entry *entry,
     bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
     const struct reg_dropped what = {.record = entry, .how = how, .writing = writing};
     prefetched_lost(self, entry->ref);
-    reg_tell_dropped(self, &what);
+    reg_notify_dropped(self, &what);
     return writing;
 }
 

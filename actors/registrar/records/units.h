@@ -14,7 +14,7 @@
 enum {
     REG_FLAG_HOT = 1u << 0,        /* unit: in the list of units with a part in memory */
     REG_FLAG_COLD = 1u << 1,       /* unit: in the list of units on disk only */
-    REG_FLAG_KEPT_LISTS = 3u,      /* unit, both: in memory, in a list that eviction skips */
+    REG_FLAG_SKIPPED_LISTS = 3u,   /* unit, both: in memory, in a list that eviction skips */
     REG_FLAG_WRITING = 1u << 2,    /* record: a DISK_WRITE of it is in flight */
     REG_FLAG_RECLAIMED = 1u << 3,  /* record: its place was reclaimed; it is not written again */
     REG_FLAG_HELD = 1u << 5,       /* block: a hand-over holds it in memory */
@@ -24,10 +24,10 @@ enum {
     REG_FLAG_REFUSED = 1u << 9,    /* record and unit: not to be written to disk for now */
 };
 /* unit: the highest bits are the time of its last use; see reg_unit_age */
-#define REG_WANTED_SHIFT 10u
-#define REG_WANTED_MASK  0x3fu
+#define REG_USED_SHIFT 10u
+#define REG_USED_MASK  0x3fu
 /* Ticks of that clock while as many bytes are written as the disks hold. */
-#define REG_WANTED_TICKS 32u
+#define REG_USED_TICKS 32u
 
 struct reg_units {
     const struct reg_policy *policy;
@@ -70,16 +70,16 @@ void reg_unit_place(struct registrar *self, sl_ref unit); /* into its list, as n
 void reg_unit_return(struct registrar *self, sl_ref unit, bool wanted);
 /* The unit leaves soon: prefetches what that reads of the index, in steps 0 to 2, each of which
  * uses what the one before fetched. unit may be 0. */
-void reg_unit_fetch(struct registrar *self, sl_ref unit, uint32_t step);
+void reg_unit_prefetch_drop(struct registrar *self, sl_ref unit, uint32_t step);
 uint64_t reg_unit_hash(const struct registrar *self, sl_ref unit); /* reg_hash of its key */
 /* A unit with this key hash becomes visible soon: prefetches what placing it reads. */
-void reg_unit_awaits(struct registrar *self, uint64_t hash);
+void reg_unit_prefetch_place(struct registrar *self, uint64_t hash);
 /* The unit is visible: places it and notifies the parts. group: NULL for an object. */
 void reg_unit_committed(struct registrar *self, sl_ref unit, uint64_t hash,
                         const struct sl_group_info *group);
 /* As reg_unit_place, for an object in memory or not that has no terms and is in no list. */
 void reg_unit_list(struct registrar *self, sl_ref unit, bool memory);
-/* Moves it to the newest end of another list: REG_FLAG_HOT or REG_FLAG_KEPT_LISTS. */
+/* Moves it to the newest end of another list: REG_FLAG_HOT or REG_FLAG_SKIPPED_LISTS. */
 void reg_unit_move(struct registrar *self, sl_ref unit, uint16_t list);
 uint64_t reg_unit_count(const struct registrar *self); /* in all lists */
 /* Memory that its parts take; in_memory: only those in memory count, else all as if they were. */
@@ -87,14 +87,14 @@ uint64_t reg_unit_space_bytes(struct registrar *self, sl_ref unit, bool in_memor
 sl_ref reg_unit_any(struct registrar *self);              /* first to be evicted; 0: none */
 void reg_unit_touch(struct registrar *self, sl_ref unit); /* it was used */
 /* Hints about that use. */
-void reg_unit_said(struct registrar *self, sl_ref unit, const struct sl_said *said);
+void reg_unit_hint(struct registrar *self, sl_ref unit, const struct sl_packed_hints *said);
 /* Its session is expected within for_ns. */
-void reg_unit_returning(struct registrar *self, sl_ref unit, uint64_t for_ns);
+void reg_unit_session_expected(struct registrar *self, sl_ref unit, uint64_t for_ns);
 /* It was read from disk for a request, whose reader touches it as well. */
-void reg_unit_fetched(struct registrar *self, sl_ref unit);
-void reg_unit_awaited(struct registrar *self, sl_ref unit); /* a request is about to use it */
-void reg_unit_passed(struct registrar *self, sl_ref unit);  /* not evicted: newest */
-void reg_unit_sink(struct registrar *self, sl_ref unit);    /* evict it first */
+void reg_unit_read_for_use(struct registrar *self, sl_ref unit);
+void reg_unit_use_expected(struct registrar *self, sl_ref unit); /* a request is about to use it */
+void reg_unit_to_newest(struct registrar *self, sl_ref unit);    /* not evicted: newest */
+void reg_unit_evict_first(struct registrar *self, sl_ref unit);  /* evict it first */
 /* The units of a list in the order of eviction; 0: the end. */
 sl_ref reg_unit_first(struct registrar *self, struct reg_order *list);
 sl_ref reg_unit_next(struct registrar *self, struct reg_order *list, bool goes);
@@ -104,13 +104,13 @@ void reg_unit_prefetched(struct registrar *self, sl_ref unit, sl_ref part);
 /* One of this number of bytes of memory may hold blocks of returning sessions with those before
  * them in their chains, besides blocks with retention. */
 #define REG_RETURNING_SHARE 2u
-uint64_t reg_units_kept_bytes(const struct registrar *self); /* of both */
+uint64_t reg_units_retained_bytes(const struct registrar *self); /* of both */
 /* Releases kept units whose time is over. Each reference checks one, this checks many. */
-void reg_units_kept_look(struct registrar *self);
+void reg_units_retention_check(struct registrar *self);
 /* Memory that units may use: what is populated, at most what is contributed. */
-uint64_t reg_units_room_bytes(const struct registrar *self);
+uint64_t reg_units_memory_bytes(const struct registrar *self);
 double reg_units_references_a_second(const struct registrar *self); /* lately; 0: unknown */
-/* Ticks (REG_WANTED_TICKS) since the unit's last use, up to twice REG_WANTED_TICKS; UINT32_MAX: not
+/* Ticks (REG_USED_TICKS) since the unit's last use, up to twice REG_USED_TICKS; UINT32_MAX: not
  * used since it was written to disk. */
 uint32_t reg_unit_age(const struct registrar *self, sl_ref unit);
 /* After a restart: all units are placed. */

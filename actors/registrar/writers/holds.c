@@ -57,7 +57,7 @@ static struct reg_held *held_next(const struct reg_held *held)
 }
 
 /* The record may have been reused for another block. */
-static bool held_stands(const struct registrar *self, const struct reg_held *held)
+static bool held_is_current(const struct registrar *self, const struct reg_held *held)
 {
     return sl_index_ref_live(self->index, held->group) &&
            sl_index_kind(self->index, held->group) == SL_RECORD_GROUP &&
@@ -72,7 +72,7 @@ uint64_t reg_held_until(const struct registrar *self, sl_ref group)
     }
     const struct reg_held *held = held_first(self->holds, group);
     for (; held != NULL; held = held_next(held)) {
-        if (held_stands(self, held)) {
+        if (held_is_current(self, held)) {
             until_ns = SL_MAX(until_ns, held->until_ns);
         }
     }
@@ -151,7 +151,7 @@ static void held_add(struct registrar *self, struct reg_held held)
 }
 
 /* The block's last hold ended: it can be evicted, or ends with its time to live. */
-static void group_is_free(struct registrar *self, sl_ref group)
+static void group_released(struct registrar *self, sl_ref group)
 {
     struct sl_group_info info;
     sl_index_links(self->index, group)->flags &= (uint16_t)~REG_FLAG_HELD;
@@ -171,12 +171,12 @@ static void held_remove(struct registrar *self, uint32_t at)
     all->held_free = at;
     self->units->held_count--;
     all->bytes -= gone.bytes;
-    if (!held_stands(self, &gone)) {
+    if (!held_is_current(self, &gone)) {
         return;
     }
     until_write(self, gone.group);
     if (reg_held_until(self, gone.group) == 0) {
-        group_is_free(self, gone.group);
+        group_released(self, gone.group);
     }
 }
 
@@ -205,7 +205,7 @@ static bool group_entry(const struct registrar *self, const struct reg_request *
            entry->kind == SL_RECORD_GROUP;
 }
 
-static void groups_weigh(struct registrar *self, const struct reg_request *req)
+static void groups_size(struct registrar *self, const struct reg_request *req)
 {
     for (uint32_t i = 0; i < req->group_count; i++) {
         self->scratch->groups[i].bytes = 0;
@@ -240,7 +240,7 @@ sl_err reg_hold_take(struct registrar *self, const struct reg_request *req)
     uint64_t until_ns = sl_deadline_ns(self->env->now_ns, req->hold_ns), bytes = 0;
     uint32_t fresh = 0, slot = hold != NULL ? (uint32_t)(hold - all->holds) : REG_NONE;
     gone_ask_again(self, req);
-    groups_weigh(self, req);
+    groups_size(self, req);
     for (uint32_t i = 0; i < req->group_count; i++) {
         if (group_entry(self, req, i, &entry) &&
             (hold == NULL || held_find(self, slot, &entry) == NULL)) {
@@ -289,7 +289,7 @@ static void holds_bring(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->holds->held_high; i++) {
         const struct reg_held *held = &self->holds->held[i];
-        if (held->group != 0 && held_stands(self, held)) {
+        if (held->group != 0 && held_is_current(self, held)) {
             reg_promote_held(self, held->group);
         }
     }
@@ -324,7 +324,7 @@ static bool hold_is_known(const struct registrar *self, const struct reg_hold *h
 {
     struct sl_entry entry;
     for (uint32_t at = hold->first; at != REG_NONE; at = self->holds->held[at].hold_next) {
-        if (held_stands(self, &self->holds->held[at])) {
+        if (held_is_current(self, &self->holds->held[at])) {
             sl_index_read(self->index, self->holds->held[at].group, &entry);
             if (sl_digest_equal(keys, sl_digest_of(entry.key, entry.key_length))) {
                 return true;
@@ -341,7 +341,7 @@ static bool hold_is_whole(const struct registrar *self, const struct reg_hold *h
     struct sl_group_info info;
     for (uint32_t at = hold->first; at != REG_NONE; at = self->holds->held[at].hold_next) {
         const struct reg_held *held = &self->holds->held[at];
-        if (!held_stands(self, held)) {
+        if (!held_is_current(self, held)) {
             return false;
         }
         sl_index_group_info(self->index, held->group, &info);

@@ -70,7 +70,8 @@ uint64_t reg_parked_need(const struct registrar *self)
 }
 
 sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
-                        const struct sl_return *back, uint64_t need_bytes, struct sl_error *why)
+                        const struct sl_reply_route *back, uint64_t need_bytes,
+                        struct sl_error *why)
 {
     uint64_t bytes = request_bytes(req);
     struct reg_parking *line = self->parking;
@@ -137,7 +138,7 @@ static void parked_expire(struct registrar *self)
             continue;
         }
         uint64_t need_bytes = 0;
-        parked->request.wait = parked->request.until_there = false;
+        parked->request.wait = parked->request.while_expected = false;
         (void)reg_request_run(self, &parked->request, false, &need_bytes);
         reg_request_answer(self, &parked->request, &parked->back);
         parked_free(self, at);
@@ -175,7 +176,7 @@ static void parked_refuse(struct registrar *self, sl_err code)
 {
     while (self->parking->first != NULL) {
         struct sl_msg reply = {.code = code};
-        sl_return_reply(self->env, &self->parking->first->back, &reply);
+        sl_reply_route_send(self->env, &self->parking->first->back, &reply);
         parked_free(self, &self->parking->first);
     }
 }
@@ -200,7 +201,7 @@ static uint64_t parked_next(const struct registrar *self)
     return next_ns;
 }
 
-bool reg_parked_already(const struct registrar *self, const struct sl_return *back)
+bool reg_parked_already(const struct registrar *self, const struct sl_reply_route *back)
 {
     for (const struct reg_parked *parked = self->parking->first; parked != NULL;
          parked = parked->next) {

@@ -7,7 +7,7 @@
 
 struct reg_parked {
     struct reg_parked *next;
-    struct sl_return back;
+    struct sl_reply_route back;
     struct reg_request request;
     uint64_t bytes;      /* of this copy */
     uint64_t need_bytes; /* of the arena */
@@ -26,12 +26,13 @@ struct reg_parking {
 /* Copies the request and keeps it until there is space, or until its deadline. Errors:
  * SL_ERR_LIMIT, SL_ERR_NO_MEMORY. */
 sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
-                        const struct sl_return *back, uint64_t need_bytes, struct sl_error *why);
+                        const struct sl_reply_route *back, uint64_t need_bytes,
+                        struct sl_error *why);
 /* Drops the requests of an op without an answer. */
 void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t op_id);
 /* Bytes that the first of them needs; 0: none waits. */
 uint64_t reg_parked_need(const struct registrar *self);
-bool reg_parked_already(const struct registrar *self, const struct sl_return *back);
+bool reg_parked_already(const struct registrar *self, const struct sl_reply_route *back);
 
 extern const struct reg_part reg_parking_part;
 

@@ -2,8 +2,8 @@
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/disks.h"
-#include "actors/registrar/disk/forget.h"
 #include "actors/registrar/disk/remove.h"
+#include "actors/registrar/disk/tombstones.h"
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/contributions.h"
 #include "actors/registrar/memory/evict.h"
@@ -14,8 +14,8 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/reserve.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@
 
 /* A block cannot become complete after its owner aborted a part. Its key is freed as soon as no
  * part is being written, not at its deadline. */
-static void group_given_up(struct registrar *self, uint32_t slot)
+static void group_end_if_aborted(struct registrar *self, uint32_t slot)
 {
     if (self->groups->all[slot].aborted && self->groups->all[slot].claims == REG_NONE) {
         reg_group_abandon(self, slot, REG_GHOST_EXPIRED);
@@ -51,7 +51,7 @@ static bool commit_waits(struct registrar *self, struct committing *commit)
     return commit->answer != 0;
 }
 
-void reg_claim_end(struct registrar *self, uint32_t slot)
+void reg_claim_committed(struct registrar *self, uint32_t slot)
 {
     const struct reg_claim *claim = &self->claims->all[slot];
     uint64_t generation = claim->extent.generation, hash = claim->hash;
@@ -92,14 +92,14 @@ static sl_err claim_replace(struct registrar *self, uint32_t slot, struct sl_dig
     if (err != SL_OK) {
         return err;
     }
-    reg_claim_end(self, slot);
+    reg_claim_committed(self, slot);
     reg_retired_scan(self, from);
     sl_metric_add(self->env->metrics, self->reservations->metric.replaced_count, 1);
     return SL_OK;
 }
 
-void reg_claim_done(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,
-                    uint32_t part_index)
+void reg_record_committed(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,
+                          uint32_t part_index)
 {
     *sl_index_links(self->index, ref) = (struct sl_links){0};
     if (group == REG_NONE) {
@@ -110,7 +110,7 @@ void reg_claim_done(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t 
     if (sl_index_group_fill(self->index, self->groups->all[group].ref, part_index)) {
         reg_group_done(self, group);
     } else {
-        group_given_up(self, group);
+        group_end_if_aborted(self, group);
     }
 }
 
@@ -129,8 +129,8 @@ static sl_err claim_put(struct registrar *self, uint32_t slot, struct sl_digest 
     if (err != SL_OK) {
         return err;
     }
-    reg_claim_end(self, slot);
-    reg_claim_done(self, ref, hash, group, part_index);
+    reg_claim_committed(self, slot);
+    reg_record_committed(self, ref, hash, group, part_index);
     return SL_OK;
 }
 
@@ -142,7 +142,7 @@ static void claim_give_up(struct registrar *self, uint32_t slot)
     reg_claim_release(self, slot);
     if (group != REG_NONE) {
         self->groups->all[group].aborted = true;
-        group_given_up(self, group);
+        group_end_if_aborted(self, group);
     }
 }
 
@@ -151,7 +151,7 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
 {
     struct reg_claim *claim = &self->claims->all[slot];
     struct sl_entry entry, there;
-    if (reg_charge_settle(self, claim->ref) != SL_OK) { /* its contribution ended */
+    if (reg_charge_check(self, claim->ref) != SL_OK) { /* its contribution ended */
         claim_give_up(self, slot);
         return SL_ERR_NO_SPACE;
     }
@@ -171,13 +171,13 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
         return found;
     }
     char key[SL_KEY_BYTES_MAX];
-    uint32_t tombstones = found == SL_OK ? reg_forgets_needed(self, &there) : 0;
+    uint32_t tombstones = found == SL_OK ? reg_tombstones_needed(self, &there) : 0;
     if (claim->replace && found == SL_ERR_NOT_FOUND) {
         memcpy(key, name.at, name.length); /* the key's record may move */
         tombstones = (uint32_t)__builtin_popcount(reg_disks_may_have(self, name, REG_NONE, true));
     }
     bool waits = self->tier->on && (tombstones > 0 || found == SL_OK);
-    if (tombstones > 0 && reg_forgets_room(self) < tombstones + REG_DISKS_MAX) {
+    if (tombstones > 0 && reg_tombstones_room(self) < tombstones + REG_DISKS_MAX) {
         reg_claim_release(self, slot); /* the old value could return, so it stays */
         return SL_ERR_LIMIT;
     }
@@ -194,9 +194,9 @@ static sl_err claim_commit(struct registrar *self, struct committing *commit, ui
     }
     sl_err err = claim_put(self, slot, digest);
     const struct sl_key put = {key, name.length};
-    bool noted = err != SL_OK || tombstones == 0 || reg_key_forget(self, put, &how);
+    bool noted = err != SL_OK || tombstones == 0 || reg_tombstone_add_all(self, put, &how);
     for (uint32_t i = 0; !noted && i < REG_INDEX_ROUNDS && reg_make_index_room(self); i++) {
-        noted = reg_forget_noted(self, put);
+        noted = reg_tombstone_note_all(self, put);
     }
     return err;
 }
@@ -213,7 +213,7 @@ static bool claim_is_of(const struct registrar *self, const struct reg_claim *cl
 static sl_err commit_again(struct registrar *self, struct committing *commit, uint32_t index,
                            uint64_t key_hash)
 {
-    const char *key = reg_forget_of_hash(self, key_hash);
+    const char *key = reg_tombstone_key_of_hash(self, key_hash);
     if (key == NULL) {
         return SL_OK;
     }
@@ -249,7 +249,7 @@ static sl_err commit_one(struct registrar *self, struct committing *commit, uint
         return SL_ERR_STALE;
     }
     if (claim->ahead) {
-        return reg_ahead_commit(self, commit->msg, slot, index);
+        return reg_prealloc_commit(self, commit->msg, slot, index);
     }
     if (commit->msg->body.commit.named.count > 0) {
         return SL_ERR_INVALID; /* the claim has a key */
@@ -276,7 +276,7 @@ static const struct reg_claim *claim_ahead(struct registrar *self,
                : NULL;
 }
 
-static void records_fetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
+static void records_prefetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
 {
     const struct reg_claim *claim = claim_ahead(self, body, i);
     if (claim != NULL) {
@@ -287,7 +287,7 @@ static void records_fetch(struct registrar *self, const struct sl_body_commit *b
     }
 }
 
-static void unit_fetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
+static void unit_prefetch(struct registrar *self, const struct sl_body_commit *body, uint64_t i)
 {
     const struct reg_claim *claim = claim_ahead(self, body, i);
     if (claim == NULL || claim->ahead) {
@@ -296,27 +296,27 @@ static void unit_fetch(struct registrar *self, const struct sl_body_commit *body
     sl_index_fetch_place(self->index, claim->ref);
     sl_table_fetch(&self->claims->by_key, claim->hash);
     if (claim->group == REG_NONE) {
-        reg_unit_awaits(self, claim->hash);
+        reg_unit_prefetch_place(self, claim->hash);
     } else if (claim->node[REG_LIST_GROUP].next == REG_NONE) { /* only once for all parts */
-        reg_unit_awaits(self, self->groups->all[claim->group].hash);
+        reg_unit_prefetch_place(self, self->groups->all[claim->group].hash);
     }
 }
 
 /* For the first items. */
-static void commit_fetch(struct registrar *self, const struct sl_body_commit *body)
+static void commit_prefetch(struct registrar *self, const struct sl_body_commit *body)
 {
     for (uint64_t i = 0; i < FETCH_AHEAD; i++) {
-        records_fetch(self, body, i);
+        records_prefetch(self, body, i);
     }
     for (uint64_t i = 0; i < FETCH_AHEAD / 2; i++) {
-        unit_fetch(self, body, i);
+        unit_prefetch(self, body, i);
     }
 }
 
-static void commit_asked(struct registrar *self, const struct sl_msg *msg)
+static void commit_handle(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_commit *body = &msg->body.commit;
-    uint32_t peer = reg_peer_asking(self, msg);
+    uint32_t peer = reg_peer_of_sender(self, msg);
     if (peer == REG_NONE) {
         return;
     }
@@ -325,11 +325,11 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
     }
     uint64_t done = 0, stale = 0;
     struct committing commit = {.msg = msg, .peer = peer};
-    commit_fetch(self, body);
+    commit_prefetch(self, body);
     for (uint64_t i = 0; i < body->items.count; i++) {
         uint64_t at = body->tail_first ? body->items.count - 1 - i : i;
-        records_fetch(self, body, i + FETCH_AHEAD);
-        unit_fetch(self, body, i + FETCH_AHEAD / 2);
+        records_prefetch(self, body, i + FETCH_AHEAD);
+        unit_prefetch(self, body, i + FETCH_AHEAD / 2);
         sl_err code = commit_one(self, &commit, (uint32_t)at);
         self->codes[at] = (uint64_t)code;
         done += code == SL_OK ? 1 : 0;
@@ -344,7 +344,7 @@ static void commit_asked(struct registrar *self, const struct sl_msg *msg)
         return;
     }
     struct sl_msg reply = {.code = SL_OK};
-    reply.body.commit_reply.ahead.count = reg_ahead_wish(self, msg, peer);
+    reply.body.commit_reply.ahead.count = reg_prealloc_grant(self, msg, peer);
     reply.body.commit_reply.ahead.at = self->scratch->grants;
     reply.body.commit_reply.codes = (struct sl_u64s){.at = self->codes, .count = body->items.count};
     sl_reply(self->env, msg, &reply);
@@ -387,10 +387,10 @@ static void abort_op(struct registrar *self, uint32_t peer, uint64_t op_id)
     sl_metric_add(self->env->metrics, self->reservations->metric.abort_count, count);
 }
 
-static void abort_asked(struct registrar *self, const struct sl_msg *msg)
+static void abort_handle(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_abort *body = &msg->body.abort;
-    uint32_t peer = reg_peer_asking(self, msg);
+    uint32_t peer = reg_peer_of_sender(self, msg);
     if (peer == REG_NONE) {
         return;
     }
@@ -442,8 +442,8 @@ static const struct sl_metric_row metrics[] = {
 };
 
 static const struct reg_handler handlers[] = {
-    {SL_MSG_COMMIT, commit_asked},
-    {SL_MSG_ABORT, abort_asked},
+    {SL_MSG_COMMIT, commit_handle},
+    {SL_MSG_ABORT, abort_handle},
 };
 
 const struct reg_part reg_reservations_part = {

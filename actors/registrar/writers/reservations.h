@@ -11,10 +11,10 @@ struct reg_reservations {
 };
 
 /* Frees the slot of a committed claim, and notes the commit for repeated requests. */
-void reg_claim_end(struct registrar *self, uint32_t slot);
+void reg_claim_committed(struct registrar *self, uint32_t slot);
 /* Record `ref` became visible: a value (group REG_NONE), or a part of that block. */
-void reg_claim_done(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,
-                    uint32_t part_index);
+void reg_record_committed(struct registrar *self, sl_ref ref, uint64_t hash, uint32_t group,
+                          uint32_t part_index);
 
 extern const struct reg_part reg_reservations_part;
 

@@ -17,9 +17,9 @@
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/ahead.h"
 #include "actors/registrar/writers/holds.h"
 #include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/room.h"
 
 #include <inttypes.h>
@@ -53,7 +53,7 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
     struct sl_entry entry;
     struct sl_group_info info;
     if (sl_index_find_hashed(self->index, reg_key(&want->key), index_hash, &entry) != SL_OK ||
-        reg_half_gives_way(self, reg_unit_of(&entry))) {
+        reg_half_block_drop(self, reg_unit_of(&entry))) {
         return out;
     }
     if (entry.kind != SL_RECORD_GROUP) {
@@ -62,7 +62,7 @@ static struct reg_want_group group_classify(struct registrar *self, const struct
     }
     sl_index_group_info(self->index, entry.ref, &info);
     if (info.state == SL_GROUP_COMMITTED) {
-        out.code = reg_reclaim_takes(self, entry.ref) ? SL_OK : SL_ERR_EXISTS;
+        out.code = reg_reclaim_drops(self, entry.ref) ? SL_OK : SL_ERR_EXISTS;
         return out;
     }
     uint32_t slot = reg_group_slot(self, entry.ref);
@@ -246,8 +246,8 @@ static sl_err item_classify(struct registrar *self, const struct reg_request *re
         return SL_ERR_BUSY; /* an earlier item has the same key */
     }
     if (sl_index_find_hashed(self->index, reg_key(&want->key), item->index_hash, &entry) == SL_OK &&
-        !reg_half_gives_way(self, reg_unit_of(&entry)) &&
-        !(entry.kind == SL_RECORD_COMMITTED && reg_reclaim_takes(self, reg_unit_of(&entry)))) {
+        !reg_half_block_drop(self, reg_unit_of(&entry)) &&
+        !(entry.kind == SL_RECORD_COMMITTED && reg_reclaim_drops(self, reg_unit_of(&entry)))) {
         sl_err err = item_replaces(req, want, &entry, item);
         if (err != SL_OK) {
             return err == SL_ERR_EXISTS ? item_present(self, want, &entry, grant) : err;
@@ -283,7 +283,7 @@ static void group_fail(struct reg_want_group *group, sl_err code, uint64_t busy_
 }
 
 /* Prefetches what the pass reads of each key, for all keys at once. */
-static void request_fetch(struct registrar *self, const struct reg_request *req)
+static void request_prefetch(struct registrar *self, const struct reg_request *req)
 {
     for (uint32_t i = 0; i < req->group_count; i++) {
         self->scratch->groups[i].index_hash =
@@ -306,7 +306,7 @@ static struct reg_need request_classify(struct registrar *self, const struct reg
         mask = mask * 2 + 1;
     }
     memset(self->scratch->seen, 0, (mask + 1) * sizeof(*self->scratch->seen));
-    request_fetch(self, req);
+    request_prefetch(self, req);
     for (uint32_t i = 0; i < req->group_count; i++) {
         self->scratch->groups[i] =
             group_classify(self, req, &req->groups[i], self->scratch->groups[i].index_hash);
@@ -332,7 +332,7 @@ static struct reg_need request_classify(struct registrar *self, const struct reg
         }
     }
     need.fits = need.bytes <= reg_ceiling_bytes(self) &&
-                reg_charge_packs(self, self->scratch->spaces, need.count);
+                reg_charge_fits_all(self, self->scratch->spaces, need.count);
     return need;
 }
 
@@ -498,7 +498,7 @@ static sl_err item_grant(struct registrar *self, const struct reg_request *req, 
     uint64_t length_bytes = req->items[index].length_bytes;
     sl_err err =
         reg_take_charged(self, &req->wish, length_bytes, &item->offset_bytes, &item->charged);
-    if (err == SL_ERR_NO_SPACE && reg_ahead_revoke_all(self)) {
+    if (err == SL_ERR_NO_SPACE && reg_prealloc_revoke_all(self)) {
         err = reg_take_charged(self, &req->wish, length_bytes, &item->offset_bytes, &item->charged);
     }
     if (err != SL_OK) {
@@ -528,10 +528,11 @@ static sl_err request_grant(struct registrar *self, const struct reg_request *re
         }
         sl_err err = fails ? group->code : item_grant(self, req, i);
         if (err == SL_ERR_NO_SPACE &&
-            (req->wait || (req->until_there &&
-                           (reg_memory_comes(self, sl_extent_space(req->items[i].length_bytes)) ||
-                            (fits && self->scratch->items[i].state == REG_ITEM_NEED &&
-                             reg_writes_come(self)))))) {
+            (req->wait ||
+             (req->while_expected &&
+              (reg_memory_awaits_populate(self, sl_extent_space(req->items[i].length_bytes)) ||
+               (fits && self->scratch->items[i].state == REG_ITEM_NEED &&
+                reg_writes_outstanding(self)))))) {
             return err;
         }
         if (err != SL_OK) {
@@ -586,9 +587,10 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
         return request_refuse(self, req, limit ? SL_ERR_LIMIT : SL_ERR_NO_SPACE);
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {
-        bool comes = reg_memory_comes(self, may_allocate ? need.bytes : reg_parked_need(self)) ||
-                     reg_writes_come(self);
-        return req->wait || (req->until_there && comes)
+        bool comes =
+            reg_memory_awaits_populate(self, may_allocate ? need.bytes : reg_parked_need(self)) ||
+            reg_writes_outstanding(self);
+        return req->wait || (req->while_expected && comes)
                    ? REG_RESERVE_PARK
                    : request_refuse(self, req, SL_ERR_NO_SPACE);
     }
@@ -613,7 +615,7 @@ static void request_hold(struct registrar *self, const struct reg_request *req)
 }
 
 void reg_request_answer(struct registrar *self, const struct reg_request *req,
-                        const struct sl_return *back)
+                        const struct sl_reply_route *back)
 {
     if (req->hold_id != 0) {
         request_hold(self, req);
@@ -636,7 +638,7 @@ void reg_request_answer(struct registrar *self, const struct reg_request *req,
     struct sl_msg reply = {.code = SL_OK};
     reply.body.reserve_reply.items.at = self->scratch->grants;
     reply.body.reserve_reply.items.count = req->item_count;
-    sl_return_reply(self->env, back, &reply);
+    sl_reply_route_send(self->env, back, &reply);
 }
 
 /* ---- the message ---- */
@@ -674,7 +676,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_body_reserve *body = &msg->body.reserve;
     struct sl_error why = {0};
-    uint32_t peer = reg_peer_asking(self, msg);
+    uint32_t peer = reg_peer_of_sender(self, msg);
     if (peer == REG_NONE) {
         return;
     }
@@ -686,8 +688,8 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, SL_ERR_DRAINING, NULL);
         return;
     }
-    struct sl_return back;
-    sl_return_keep(msg, &back);
+    struct sl_reply_route back;
+    sl_reply_route_keep(msg, &back);
     if (!body->wait) { /* time to answer that no room came */
         back.deadline_ns -= SL_MIN(msg->budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
     }
@@ -700,7 +702,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .item_count = (uint32_t)body->items.count,
         .group_count = (uint32_t)body->groups.count,
         .wait = body->wait,
-        .until_there = true,
+        .while_expected = true,
         .ttl_ns = body->ttl_ns != 0 ? body->ttl_ns
                   : body->draft     ? sl_config_u64(self->env->config, SL_SET_put_release)
                                     : self->set.reservation_ttl_ns,
@@ -716,7 +718,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
         .peer = peer,
         .owner = self->peers->all[peer].proc,
     };
-    reg_wish_make(self, &body->contributions, &req.wish);
+    reg_preferences_make(self, &body->contributions, &req.wish);
     uint64_t need_bytes = 0;
     /* No request overtakes those that wait. */
     bool first = self->space.parked_count == 0;

@@ -8,15 +8,15 @@ struct reg_request { /* a RESERVE for the pass over its items; from a message or
     const struct sl_item_want *items;
     const struct sl_item_group *groups;
     uint32_t item_count, group_count;
-    bool wait;        /* for room for all items */
-    bool until_there; /* waits only while room is expected: memory is being populated, or values
+    bool wait;           /* for room for all items */
+    bool while_expected; /* waits only while room is expected: memory is being populated, or values
                          leave memory once they are on disk */
     uint64_t ttl_ns, op_id, seq, trace_id, hold_id, hold_ns;
     bool hard_pin, replace, draft;
     uint64_t soft_pin_ns;
     uint32_t peer;
     struct sl_proc_id owner;
-    struct reg_wish wish;
+    struct reg_preferences wish;
 };
 /* Scratch of one RESERVE, so that the pass allocates nothing. */
 enum reg_item_state { REG_ITEM_DONE, REG_ITEM_NEED, REG_ITEM_TAKEN, REG_ITEM_GRANTED };
@@ -57,7 +57,7 @@ enum reg_outcome { REG_RESERVE_ANSWER, REG_RESERVE_PARK };
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
                                  bool may_allocate, uint64_t *need_bytes);
 void reg_request_answer(struct registrar *self, const struct reg_request *req,
-                        const struct sl_return *back);
+                        const struct sl_reply_route *back);
 
 extern const struct reg_part reg_reserve_part;
 

@@ -4,11 +4,11 @@
 #include "actors/registrar/disk/write_behind.h"
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/memory/populate.h"
-#include "actors/registrar/writers/ahead.h"
+#include "actors/registrar/writers/prealloc.h"
 
 #define ROOM_AHEAD_ITEMS 64u /* the default of evict_batch */
 
-bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes)
+bool reg_memory_awaits_populate(const struct registrar *self, uint64_t need_bytes)
 {
     return reg_populate_pending(self) && reg_free_bytes(self) < need_bytes;
 }
@@ -22,19 +22,20 @@ bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
                           const struct reg_need *need, bool may_allocate)
 {
     uint64_t need_bytes = need->bytes;
-    bool writes = req->until_there && need->fits && reg_writes_come(self); /* else item by item */
-    bool may_wait = req->wait || writes || (req->until_there && reg_populate_pending(self));
+    bool writes =
+        req->while_expected && need->fits && reg_writes_outstanding(self); /* else item by item */
+    bool may_wait = req->wait || writes || (req->while_expected && reg_populate_pending(self));
     if (!may_allocate || !may_wait || room_for(self, need_bytes)) {
         return may_allocate;
     }
-    if (reg_charge_room(self, need_bytes) && reg_memory_comes(self, need_bytes)) {
+    if (reg_charge_room(self, need_bytes) && reg_memory_awaits_populate(self, need_bytes)) {
         return false;
     }
     /* Requests take precedence over grants in advance. */
     if (!req->wait && !writes) {
         return true;
     }
-    return reg_ahead_revoke_all(self) && room_for(self, need_bytes);
+    return reg_prealloc_revoke_all(self) && room_for(self, need_bytes);
 }
 
 void reg_request_room_ahead(struct registrar *self, const struct reg_request *req, uint32_t first)

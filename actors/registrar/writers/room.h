@@ -12,7 +12,7 @@ struct reg_need {
 };
 
 /* Whether these bytes only wait for memory that is being populated. */
-bool reg_memory_comes(const struct registrar *self, uint64_t need_bytes);
+bool reg_memory_awaits_populate(const struct registrar *self, uint64_t need_bytes);
 /* Whether granting may begin: there is room for all items, or the request takes what it gets. */
 bool reg_request_has_room(struct registrar *self, const struct reg_request *req,
                           const struct reg_need *need, bool may_allocate);

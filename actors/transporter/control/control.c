@@ -1,7 +1,7 @@
 /* actors/transporter/control/control.c - sockets between nodes, and who may connect (ZAP, RFC 27,
  * answered in this thread). */
 #include "actors/transporter/control/control.h"
-#include "actors/transporter/control/strangers.h"
+#include "actors/transporter/control/connections.h"
 
 #include "ipc/msg/sl_curve.h"
 #include "runtime/base/sl_clock.h"
@@ -52,7 +52,7 @@ struct control {
     char keys[1024];
     struct sl_curve_pair pair;
     void *context, *router, *zap;
-    struct control_strangers *strangers; /* NULL: not listening */
+    struct control_connections *strangers; /* NULL: not listening */
     int epoll_fd;
     uint32_t turn;
     struct control_peer peers[SL_CLUSTER_PEERS_MAX];
@@ -236,15 +236,16 @@ static sl_err listen_at(struct control *self, struct sl_error *why)
                        "cluster_listen '%s': %s", self->options.listen, zmq_strerror(code));
     }
     sl_err err = watch(self, self->router, why);
-    const struct control_strangers_options bounds = {.strangers_max = self->options.strangers_max,
-                                                     .of_address_max = self->options.of_address_max,
-                                                     .keys_max = SL_CLUSTER_PEERS_MAX,
-                                                     .of_key_max = HANDSHAKES_AT_ONCE};
+    const struct control_connections_options bounds = {.strangers_max = self->options.strangers_max,
+                                                       .of_address_max =
+                                                           self->options.of_address_max,
+                                                       .keys_max = SL_CLUSTER_PEERS_MAX,
+                                                       .of_key_max = HANDSHAKES_AT_ONCE};
     if (err == SL_OK && bounds.strangers_max > 0) {
-        err = control_strangers_open(self->context, self->router, &bounds, &self->strangers, why);
+        err = control_connections_open(self->context, self->router, &bounds, &self->strangers, why);
     }
     return err == SL_OK && self->strangers != NULL
-               ? watch(self, control_strangers_monitor(self->strangers), why)
+               ? watch(self, control_connections_monitor(self->strangers), why)
                : err;
 }
 
@@ -414,7 +415,7 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
     }
     out->other = peer->route_bytes != 0 && !is_route_of(self, peer);
     if (self->strangers != NULL) {
-        self->base.refused += control_strangers_spoke(
+        self->base.refused += control_connections_proved(
             self->strangers, zmq_msg_get(&self->frame, ZMQ_SRCFD), (uint32_t)(peer - self->peers));
     }
     return true;
@@ -470,7 +471,7 @@ static bool control_receive(struct sl_control *base, struct sl_control_frame *ou
     for (uint32_t i = 0; self->zap != NULL && i < ZAP_STEPS && zap_step(self); i++) {
     }
     if (self->strangers != NULL) {
-        self->base.refused += control_strangers_step(self->strangers);
+        self->base.refused += control_connections_step(self->strangers);
     }
     uint32_t sources = self->peer_count + 1;
     for (uint32_t i = 0; i < sources; i++) {
@@ -510,7 +511,7 @@ static void control_peer_key(struct sl_control *base, const char *name, const ch
     }
     if (self->strangers != NULL && (public_text == NULL || strcmp(peer->key, public_text) != 0)) {
         self->base.refused +=
-            control_strangers_key_ends(self->strangers, (uint32_t)(peer - self->peers));
+            control_connections_key_removed(self->strangers, (uint32_t)(peer - self->peers));
     }
     if (public_text != NULL) {
         (void)snprintf(peer->key, sizeof(peer->key), "%s", public_text);
@@ -535,7 +536,7 @@ static void control_close(struct sl_control *base)
             (void)zmq_close(self->peers[i].dealer);
         }
     }
-    control_strangers_close(&self->strangers);
+    control_connections_close(&self->strangers);
     if (self->router != NULL) {
         (void)zmq_close(self->router);
     }

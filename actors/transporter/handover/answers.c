@@ -39,7 +39,7 @@ const struct ho_ended *ho_ended_find(const struct ho_ring *ring,
     return NULL;
 }
 
-void ho_reply(struct handover *ho, const struct sl_return *back, const struct sl_msg *reply,
+void ho_reply(struct handover *ho, const struct sl_reply_route *back, const struct sl_msg *reply,
               sl_err code, const char *text)
 {
     struct sl_msg out = *reply;
@@ -47,7 +47,7 @@ void ho_reply(struct handover *ho, const struct sl_return *back, const struct sl
     if (code != SL_OK) {
         out.text = sl_text_of(text[0] != '\0' ? text : sl_err_text(code));
     }
-    sl_return_reply(ho->self->env, back, &out);
+    sl_reply_route_send(ho->self->env, back, &out);
 }
 
 bool ho_peer_gone(const struct handover *ho, const struct tr_peer *peer, struct sl_error *why)

@@ -29,7 +29,7 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
                                    .places = ho->places};
     uint32_t handle = 0;
     sl_err err =
-        tr_spot_places(self, &share->spot, (struct tr_range){.length_bytes = share->length_bytes},
+        tr_slot_places(self, &share->slot, (struct tr_range){.length_bytes = share->length_bytes},
                        ho->places, SL_FABRIC_PLACES_MAX, &want.place_count, why);
     if (err == SL_OK && want.place_count > HO_LENT_PLACES_MAX - ho->places_open) {
         err = sl_fail(why, SL_ERR_LIMIT, "loans use %u memory ranges", ho->places_open);
@@ -96,9 +96,9 @@ bool tr_lend_granted(struct transporter *self, uint32_t handle, const struct sl_
     }
     if (key->length == 0) { /* the link was lost, or the grant failed */
         sl_err code = why != NULL && why->code != SL_OK ? why->code : SL_ERR_UNREACHABLE;
-        ho_loan_over(ho, loan, code, why != NULL ? why->text : "", true);
-    } else if (!tr_blob_keep(&share->key, &share->key_bytes, key->at, (uint32_t)key->length)) {
-        ho_loan_over(ho, loan, SL_ERR_NO_MEMORY, "no memory for a key", true);
+        ho_loan_end(ho, loan, code, why != NULL ? why->text : "", true);
+    } else if (!tr_blob_replace(&share->key, &share->key_bytes, key->at, (uint32_t)key->length)) {
+        ho_loan_end(ho, loan, SL_ERR_NO_MEMORY, "no memory for a key", true);
     } else {
         share->right = RIGHT_READY;
         ho_due(ho, 0);
@@ -121,6 +121,6 @@ bool tr_lend_grant_ended(struct transporter *self, uint32_t handle)
     loan->places_open -= share->place_count;
     ho->places_open -= share->place_count;
     ho_due(ho, 0); /* another loan may wait for these places */
-    ho_loan_look(ho, loan);
+    ho_loan_settle(ho, loan);
     return true;
 }

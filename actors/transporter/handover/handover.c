@@ -97,7 +97,7 @@ static void peer_end(struct handover *ho, const struct tr_peer *peer, uint64_t i
         if (loan->state == HO_OPEN && !loan->local && loan->peer == number &&
             (incarnation == 0 ||
              (loan->peer_incarnation != 0 && loan->peer_incarnation != incarnation))) {
-            ho_loan_over(ho, loan, code, text, false);
+            ho_loan_end(ho, loan, code, text, false);
         }
     }
     for (uint32_t i = 0; i < ho->both_max && ho->takes_open > 0; i++) {
@@ -131,7 +131,7 @@ static bool loan_is_of(const struct ho_loan *loan, uint64_t engine_id)
 {
     bool named = false;
     for (uint32_t k = 0; loan->state == HO_OPEN && !named && k < loan->share_count; k++) {
-        named = loan->shares[k].named_bytes > 0 && loan->shares[k].spot.engine_id == engine_id;
+        named = loan->shares[k].named_bytes > 0 && loan->shares[k].slot.engine_id == engine_id;
     }
     return named;
 }
@@ -139,8 +139,8 @@ static bool loan_is_of(const struct ho_loan *loan, uint64_t engine_id)
 static bool take_is_of(const struct ho_take *take, uint64_t engine_id)
 {
     bool named = false;
-    for (uint32_t k = 0; take->state == HO_OPEN && !named && k < take->items.spot_count; k++) {
-        named = take->items.spots[k].engine_id == engine_id;
+    for (uint32_t k = 0; take->state == HO_OPEN && !named && k < take->items.slot_count; k++) {
+        named = take->items.slots[k].engine_id == engine_id;
     }
     return named;
 }
@@ -151,8 +151,8 @@ void tr_handover_engine_ends(struct transporter *self, uint64_t engine_id)
     for (uint32_t i = 0; ho != NULL && ho->loans_open + ho->takes_open > 0 && i < ho->both_max;
          i++) {
         if (loan_is_of(&ho->loans[i], engine_id)) {
-            ho_loan_over(ho, &ho->loans[i], SL_ERR_STALE, "the engine of the blocks has ended",
-                         true);
+            ho_loan_end(ho, &ho->loans[i], SL_ERR_STALE, "the engine of the blocks has ended",
+                        true);
         }
         if (take_is_of(&ho->takes[i], engine_id)) {
             ho_take_end(ho, &ho->takes[i], SL_ERR_NOT_FOUND, "the engine of the blocks has ended");
@@ -174,7 +174,7 @@ uint32_t tr_handover_fence(struct transporter *self, const struct sl_msg *msg, u
     for (uint32_t i = 0; ho->loans_open + ho->takes_open > 0 && i < ho->both_max; i++) {
         struct ho_loan *loan = &ho->loans[i];
         if (loan->state != HO_FREE && tr_fence_covers(msg, &loan->back)) {
-            ho_loan_over(ho, loan, SL_ERR_CANCELLED, "the op was fenced", true);
+            ho_loan_end(ho, loan, SL_ERR_CANCELLED, "the op was fenced", true);
             waiting += loan->state != HO_FREE ? 1 : 0;
             loan->fences |= loan->state != HO_FREE ? bit : 0;
         }

@@ -36,12 +36,13 @@ void tr_take(struct transporter *self, const struct sl_msg *msg); /* BRING with 
 /* Answers to calls; reply NULL: no answer in time. */
 void tr_take_opened(struct transporter *self, uint32_t index, const struct sl_msg *reply);
 void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
-void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_take_announced(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
 /* False: the transfer is not of a hand-over. */
 bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done);
 
 /* ---- word.c ---- */
-void tr_word(struct transporter *self, const struct sl_msg *msg);
-void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg);
+void tr_handover_word(struct transporter *self, const struct sl_msg *msg);
+void tr_handover_word_frame(struct transporter *self, struct tr_peer *peer,
+                            const struct sl_msg *msg);
 
 #endif

@@ -34,7 +34,7 @@ enum ho_state { HO_FREE, HO_OPEN, HO_ENDING };
 /* ---- prefill ---- */
 enum ho_right { RIGHT_NONE, RIGHT_ASKED, RIGHT_READY, RIGHT_ENDS };
 struct ho_share { /* a part in the loan */
-    struct tr_spot spot;
+    struct tr_slot slot;
     uint64_t length_bytes, named_bytes, read_bytes;
     uint8_t right; /* enum ho_right */
     uint32_t grant, key_bytes, place_count;
@@ -53,7 +53,7 @@ struct ho_loan {   /* what one ticket lets decode read */
     bool last;     /* all pieces were announced */
     bool waits;    /* the LEND of `back` is not answered yet */
     struct sl_ticket_fields ticket;
-    struct sl_return back; /* the last LEND */
+    struct sl_reply_route back; /* the last LEND */
     uint64_t number, peer_incarnation, deadline_ns;
     uint64_t due_ns;      /* when its messages are repeated */
     uint64_t sign_ns;     /* last sign of life of decode, or last new message to it */
@@ -79,14 +79,14 @@ struct ho_part {
 };
 struct ho_take {      /* a BRING with a ticket */
     uint8_t state;    /* enum ho_state */
-    bool untold;      /* LANDED with state 0 is not sent yet: the table of calls was full */
+    bool report_due;  /* LANDED with state 0 is not sent yet: the table of calls was full */
     bool bound;       /* to peer, or to this node itself (local) */
     bool local, last; /* last: all pieces were announced */
     bool device;      /* some parts are in device memory, which a swapper checks */
     struct sl_ticket_fields ticket;
-    struct sl_return back;    /* the BRING */
-    char from[TR_NAME_BYTES]; /* "": any node may be the first */
-    uint32_t peer, heard;     /* index; number of the last accepted message */
+    struct sl_reply_route back; /* the BRING */
+    char from[TR_NAME_BYTES];   /* "": any node may be the first */
+    uint32_t peer, heard;       /* index; number of the last accepted message */
     uint64_t peer_incarnation, loan;
     uint32_t reads_open;
     struct tr_items items;           /* its parts; each is read into its first slot */
@@ -110,7 +110,7 @@ struct ho_read {   /* a message that is being read */
     uint32_t copy_to; /* COPY: index of the rank that gets the piece; 0: the first */
     uint64_t byte_at; /* COPY: offset in the piece */
     struct sl_item_arrived *pieces;
-    uint8_t *states; /* enum tr_look_state of each piece in device memory */
+    uint8_t *states; /* enum tr_verify_state of each piece in device memory */
 };
 
 struct ho_ended {
@@ -182,46 +182,46 @@ bool ho_ticket_taken(struct transporter *self, const struct sl_msg *msg,
                      const struct sl_bytes *bytes, struct sl_ticket_fields *out);
 bool ho_ticket_is(const struct sl_ticket_fields *ticket, const struct sl_ticket_fields *other);
 /* Answers a local request. */
-void ho_reply(struct handover *ho, const struct sl_return *back, const struct sl_msg *reply,
+void ho_reply(struct handover *ho, const struct sl_reply_route *back, const struct sl_msg *reply,
               sl_err code, const char *text);
 /* Whether the peer stopped answering; why is set. */
 bool ho_peer_gone(const struct handover *ho, const struct tr_peer *peer, struct sl_error *why);
 
 /* ---- lend.c ---- */
 /* Ends the loan; only the first reason counts. tell: notify decode. */
-void ho_loan_over(struct handover *ho, struct ho_loan *loan, sl_err code, const char *text,
-                  bool tell);
+void ho_loan_end(struct handover *ho, struct ho_loan *loan, sl_err code, const char *text,
+                 bool tell);
 /* Completes an ending loan once it is no longer read: answers requests and fences. */
-void ho_loan_look(struct handover *ho, struct ho_loan *loan);
+void ho_loan_settle(struct handover *ho, struct ho_loan *loan);
 /* Handles decode's answer to message `number` of the loan; SL_ERR_BUSY acknowledges all messages up
  * to it. peer NULL: this node. */
-void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t loan, uint32_t number,
-                  sl_err code, const char *text);
+void ho_loan_answered(struct handover *ho, const struct tr_peer *peer, uint64_t loan,
+                      uint32_t number, sl_err code, const char *text);
 /* Slot of a part that this node reads from itself; NULL: the loan has ended. */
-const struct tr_spot *ho_loan_spot(struct handover *ho, uint64_t loan, uint64_t part);
+const struct tr_slot *ho_loan_slot(struct handover *ho, uint64_t loan, uint64_t part);
 void ho_loans_step(struct handover *ho, uint64_t now_ns);
 void ho_loans_fini(struct handover *ho);
 
 /* ---- grants.c ---- */
 /* Creates the missing rights for the message. SL_OK: all are ready. Errors: SL_ERR_BUSY (retry
- * soon), SL_ERR_LIMIT (permanent), those of tr_spot_places and sl_fabric_grant_add. */
+ * soon), SL_ERR_LIMIT (permanent), those of tr_slot_places and sl_fabric_grant_add. */
 sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho_message *message,
                       struct sl_error *why);
 /* Ends the right, because all of the part was read. */
 void ho_right_end(struct handover *ho, struct ho_share *share);
-/* Ends all rights of the loan; ho_loan_look is called when the last one has ended. */
+/* Ends all rights of the loan; ho_loan_settle is called when the last one has ended. */
 void ho_rights_end(struct handover *ho, struct ho_loan *loan);
 
 /* ---- take.c ---- */
 /* Handles a message of a loan. Gives the code to answer and its message number. SL_OK: the message
  * was read. SL_ERR_BUSY: messages up to the number have arrived. SL_ERR_NOT_FOUND: no BRING for it
  * yet. *fresh: it was accepted now and is answered after it was read. peer NULL: this node. */
-sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
-                    uint32_t *number, bool *fresh, struct sl_error *why);
+sl_err ho_take_message(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
+                       uint32_t *number, bool *fresh, struct sl_error *why);
 /* Ends the take; only the first reason counts. */
 void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const char *text);
 /* Completes an ending take once nothing is written any more: answers requests and fences. */
-void ho_take_look(struct handover *ho, struct ho_take *take);
+void ho_take_settle(struct handover *ho, struct ho_take *take);
 void ho_takes_step(struct handover *ho, uint64_t now_ns);
 void ho_takes_fini(struct handover *ho);
 

@@ -72,7 +72,7 @@ static void loan_answer(struct handover *ho, struct ho_loan *loan, sl_err code, 
 
 /* ---- messages to decode ---- */
 
-static void say(struct handover *ho, struct ho_loan *loan, const struct sl_msg *said)
+static void peer_lend_send(struct handover *ho, struct ho_loan *loan, const struct sl_msg *said)
 {
     unsigned char bytes[SL_TICKET_BYTES_MAX];
     uint64_t seq = 0;
@@ -90,13 +90,13 @@ static void say(struct handover *ho, struct ho_loan *loan, const struct sl_msg *
     struct sl_error why = {0};
     uint32_t number = 0;
     bool fresh = false;
-    sl_err err = ho_take_hear(ho, NULL, &msg, &number, &fresh, &why);
+    sl_err err = ho_take_message(ho, NULL, &msg, &number, &fresh, &why);
     if (!fresh) {
-        ho_loan_said(ho, NULL, msg.op_id, number, err, why.text);
+        ho_loan_answered(ho, NULL, msg.op_id, number, err, why.text);
     }
 }
 
-static void message_say(struct handover *ho, struct ho_loan *loan, struct ho_message *message)
+static void message_send(struct handover *ho, struct ho_loan *loan, struct ho_message *message)
 {
     struct sl_msg msg = {0};
     struct sl_body_peer_lend *body = &msg.body.peer_lend;
@@ -120,12 +120,12 @@ static void message_say(struct handover *ho, struct ho_loan *loan, struct ho_mes
     message->said_ns = ho_now(ho);
     loan->due_ns = ho_now(ho) + HO_REPEAT_NS;
     ho_due(ho, loan->due_ns);
-    say(ho, loan, &msg); /* may free message */
+    peer_lend_send(ho, loan, &msg); /* may free message */
 }
 
 /* The message to repeat: the first that was sent but not received, else the oldest that was sent;
  * NULL: none. */
-static struct ho_message *message_again(struct ho_loan *loan)
+static struct ho_message *message_to_repeat(struct ho_loan *loan)
 {
     uint32_t at = 0;
     while (at < loan->unread && loan->messages[at].heard) {
@@ -138,7 +138,7 @@ static struct ho_message *message_again(struct ho_loan *loan)
 
 /* Sends new messages in order, because a part's key is only in its first message. Gives whether the
  * loan still exists. */
-static bool messages_new(struct handover *ho, struct ho_loan *loan)
+static bool messages_send_new(struct handover *ho, struct ho_loan *loan)
 {
     struct sl_error why = {0};
     uint64_t number = loan->number;
@@ -149,9 +149,9 @@ static bool messages_new(struct handover *ho, struct ho_loan *loan)
             break;
         }
         if (err != SL_OK) {
-            ho_loan_over(ho, loan, err, why.text, true);
+            ho_loan_end(ho, loan, err, why.text, true);
         } else if (!message->sent) {
-            message_say(ho, loan, message);
+            message_send(ho, loan, message);
         }
         if (loan->state != HO_OPEN || loan->number != number) { /* a local decode has answered */
             return false;
@@ -160,11 +160,11 @@ static bool messages_new(struct handover *ho, struct ho_loan *loan)
     return true;
 }
 
-static void messages_say(struct handover *ho, struct ho_loan *loan, uint64_t now_ns)
+static void messages_send(struct handover *ho, struct ho_loan *loan, uint64_t now_ns)
 {
-    struct ho_message *again = messages_new(ho, loan) ? message_again(loan) : NULL;
+    struct ho_message *again = messages_send_new(ho, loan) ? message_to_repeat(loan) : NULL;
     if (again != NULL && loan->due_ns <= now_ns) {
-        message_say(ho, loan, again);
+        message_send(ho, loan, again);
     } else if (again != NULL) {
         ho_due(ho, loan->due_ns);
     }
@@ -172,7 +172,7 @@ static void messages_say(struct handover *ho, struct ho_loan *loan, uint64_t now
 
 /* ---- the end ---- */
 
-void ho_loan_look(struct handover *ho, struct ho_loan *loan)
+void ho_loan_settle(struct handover *ho, struct ho_loan *loan)
 {
     uint64_t fences = loan->fences;
     if (loan->state != HO_ENDING || loan->grants_open > 0) {
@@ -186,8 +186,8 @@ void ho_loan_look(struct handover *ho, struct ho_loan *loan)
     }
 }
 
-void ho_loan_over(struct handover *ho, struct ho_loan *loan, sl_err code, const char *text,
-                  bool tell)
+void ho_loan_end(struct handover *ho, struct ho_loan *loan, sl_err code, const char *text,
+                 bool tell)
 {
     if (loan->state != HO_OPEN) {
         return;
@@ -204,10 +204,10 @@ void ho_loan_over(struct handover *ho, struct ho_loan *loan, sl_err code, const 
         struct sl_msg msg = {0};
         msg.body.peer_lend.code = (uint64_t)code;
         msg.body.peer_lend.text = sl_text_of(loan->text);
-        say(ho, loan, &msg);
+        peer_lend_send(ho, loan, &msg);
     }
     ho_rights_end(ho, loan);
-    ho_loan_look(ho, loan);
+    ho_loan_settle(ho, loan);
 }
 
 void tr_lend_link_lost(struct transporter *self, uint32_t fabric_peer)
@@ -217,8 +217,8 @@ void tr_lend_link_lost(struct transporter *self, uint32_t fabric_peer)
         struct ho_loan *loan = &ho->loans[i];
         if (loan->state == HO_OPEN && loan->grants_open > 0 &&
             self->peers[loan->peer].fabric_peer == fabric_peer) {
-            ho_loan_over(ho, loan, SL_ERR_UNREACHABLE, "the link was lost, and its rights with it",
-                         true);
+            ho_loan_end(ho, loan, SL_ERR_UNREACHABLE, "the link was lost, and its rights with it",
+                        true);
         }
     }
 }
@@ -235,10 +235,10 @@ static struct ho_loan *loan_numbered(struct handover *ho, uint64_t number)
     return NULL;
 }
 
-const struct tr_spot *ho_loan_spot(struct handover *ho, uint64_t loan, uint64_t part)
+const struct tr_slot *ho_loan_slot(struct handover *ho, uint64_t loan, uint64_t part)
 {
     const struct ho_loan *lent = loan_numbered(ho, loan);
-    return lent != NULL && part < lent->share_count ? &lent->shares[part].spot : NULL;
+    return lent != NULL && part < lent->share_count ? &lent->shares[part].slot : NULL;
 }
 
 static void message_read(struct handover *ho, struct ho_loan *loan, uint32_t at)
@@ -256,14 +256,14 @@ static void message_read(struct handover *ho, struct ho_loan *loan, uint32_t at)
     }
     message_drop(loan, at);
     if (last) { /* decode has read everything */
-        ho_loan_over(ho, loan, SL_OK, "", false);
+        ho_loan_end(ho, loan, SL_OK, "", false);
     } else if (!loan->last) {
         loan_answer(ho, loan, SL_OK, "");
     }
 }
 
-void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t number_of_loan,
-                  uint32_t number, sl_err code, const char *text)
+void ho_loan_answered(struct handover *ho, const struct tr_peer *peer, uint64_t number_of_loan,
+                      uint32_t number, sl_err code, const char *text)
 {
     struct ho_loan *loan = loan_numbered(ho, number_of_loan);
     uint32_t at = 0;
@@ -289,46 +289,46 @@ void ho_loan_said(struct handover *ho, const struct tr_peer *peer, uint64_t numb
             message->heard || (message->sent && ho_now(ho) < message->said_ns + HO_REPEAT_NS);
     }
     if (died) {
-        ho_loan_over(ho, loan, SL_ERR_PEER_DIED, "decode's transporter died", true);
+        ho_loan_end(ho, loan, SL_ERR_PEER_DIED, "decode's transporter died", true);
     } else if (code == SL_OK && at < loan->unread) {
         message_read(ho, loan, at);
     } else if (code != SL_OK && code != SL_ERR_BUSY && code != SL_ERR_NOT_FOUND) {
-        ho_loan_over(ho, loan, code, text, false);
+        ho_loan_end(ho, loan, code, text, false);
     }
 }
 
 void tr_lend_answered(struct transporter *self, struct tr_peer *peer, const struct sl_msg *reply)
 {
     if (self->handover != NULL) {
-        ho_loan_said(self->handover, peer, reply->op_id,
-                     (uint32_t)reply->body.peer_lend_reply.number, reply->code,
-                     reply->text.length > 0 ? reply->text.at : "");
+        ho_loan_answered(self->handover, peer, reply->op_id,
+                         (uint32_t)reply->body.peer_lend_reply.number, reply->code,
+                         reply->text.length > 0 ? reply->text.at : "");
         ho_due(self->handover, 0);
     }
 }
 
 /* ---- LEND ---- */
 
-static bool is_spot(const struct tr_spot *spot, const struct tr_spot *other)
+static bool slot_equal(const struct tr_slot *slot, const struct tr_slot *other)
 {
-    return spot->engine_id == other->engine_id && spot->rank == other->rank &&
-           spot->pool == other->pool && spot->part == other->part &&
-           spot->device_block == other->device_block;
+    return slot->engine_id == other->engine_id && slot->rank == other->rank &&
+           slot->pool == other->pool && slot->part == other->part &&
+           slot->device_block == other->device_block;
 }
 
 /* First piece of a part. Device memory is allowed if another node reads it, because that node
  * checks the bytes. On one node the CPU would have to copy them. */
 static sl_err share_begin(struct handover *ho, struct ho_loan *loan, struct ho_share *share,
-                          const struct tr_spot *spot, struct sl_error *why)
+                          const struct tr_slot *slot, struct sl_error *why)
 {
-    struct tr_spot_shape shape;
-    sl_err err = tr_spot_shape(ho->self, spot, &shape, why);
+    struct tr_slot_shape shape;
+    sl_err err = tr_slot_shape(ho->self, slot, &shape, why);
     if (err == SL_OK && shape.places_max > SL_FABRIC_PLACES_MAX) {
         err = sl_fail(why, SL_ERR_LIMIT, "a part uses %" PRIu64 " memory ranges, %u at most",
                       shape.places_max, SL_FABRIC_PLACES_MAX);
     }
     if (err == SL_OK) {
-        share->spot = *spot;
+        share->slot = *slot;
         share->length_bytes = shape.length_bytes;
         loan->pool_blocks = share == loan->shares ? (uint32_t)shape.block_count : loan->pool_blocks;
     }
@@ -358,20 +358,20 @@ static sl_err shares_grow(struct handover *ho, struct ho_loan *loan, uint32_t co
 }
 
 static sl_err piece_take(struct handover *ho, struct ho_loan *loan,
-                         const struct sl_item_arrived *piece, const struct sl_item_spot *at,
+                         const struct sl_item_arrived *piece, const struct sl_item_slot *at,
                          struct sl_error *why)
 {
-    struct tr_spot spot = tr_spot_of(at);
-    spot.unseen = !loan->local;
+    struct tr_slot slot = tr_slot_of(at);
+    slot.unseen = !loan->local;
     sl_err err = shares_grow(ho, loan, (uint32_t)piece->part + 1, why);
     if (err == SL_OK && loan->shares[piece->part].named_bytes == 0) {
-        err = share_begin(ho, loan, &loan->shares[piece->part], &spot, why);
+        err = share_begin(ho, loan, &loan->shares[piece->part], &slot, why);
     }
     if (err != SL_OK) {
         return err;
     }
     struct ho_share *share = &loan->shares[piece->part];
-    if (!is_spot(&share->spot, &spot) || piece->part_offset_bytes != share->named_bytes ||
+    if (!slot_equal(&share->slot, &slot) || piece->part_offset_bytes != share->named_bytes ||
         piece->length_bytes > share->length_bytes - share->named_bytes) {
         return sl_fail(why, SL_ERR_INVALID,
                        "part %" PRIu64 ": %" PRIu64 "+%" PRIu64 " does not follow %" PRIu64
@@ -388,17 +388,17 @@ static sl_err message_take(struct handover *ho, struct ho_loan *loan,
 {
     uint32_t count = (uint32_t)body->pieces.count;
     SL_ASSERT(loan->unread < HO_UNREAD_MAX); /* else the last LEND is unanswered */
-    if (count == 0 || body->spots.count != count || loan->last || body->number != loan->taken + 1) {
+    if (count == 0 || body->slots.count != count || loan->last || body->number != loan->taken + 1) {
         return sl_fail(why, SL_ERR_INVALID,
                        "LEND %" PRIu64 " of %u pieces and %" PRIu64 " slots does not follow %u",
-                       body->number, count, body->spots.count, loan->taken);
+                       body->number, count, body->slots.count, loan->taken);
     }
     struct sl_item_arrived *pieces = calloc(count, sizeof(*pieces));
     if (pieces == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u pieces", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        sl_err err = piece_take(ho, loan, &body->pieces.at[i], &body->spots.at[i], why);
+        sl_err err = piece_take(ho, loan, &body->pieces.at[i], &body->slots.at[i], why);
         if (err != SL_OK) {
             free(pieces);
             return err;
@@ -455,16 +455,16 @@ static void lend(struct handover *ho, const struct sl_msg *msg, struct ho_loan *
     struct sl_error why = {0};
     uint64_t number = loan->number;
     bool first = loan->taken == 0;
-    sl_return_keep(msg, &loan->back);
+    sl_reply_route_keep(msg, &loan->back);
     loan->waits = true;
     loan->deadline_ns = loan->back.deadline_ns;
     loan->sign_ns = ho_now(ho);
     sl_err err = message_take(ho, loan, &msg->body.lend, &why);
     if (err != SL_OK) {
-        ho_loan_over(ho, loan, err, why.text, !first);
+        ho_loan_end(ho, loan, err, why.text, !first);
         return;
     }
-    messages_say(ho, loan, ho_now(ho));
+    messages_send(ho, loan, ho_now(ho));
     bool open = loan->state == HO_OPEN && loan->number == number;
     if (open && !loan->last && loan->unread < HO_UNREAD_MAX) {
         loan_answer(ho, loan, SL_OK, "");
@@ -479,7 +479,7 @@ static void lend_again(struct handover *ho, const struct sl_msg *msg, struct ho_
         sl_reply_code(ho->self->env, msg, SL_OK, NULL);
         return;
     }
-    sl_return_keep(msg, &loan->back);
+    sl_reply_route_keep(msg, &loan->back);
     loan->waits = true;
 }
 
@@ -528,17 +528,17 @@ static uint64_t silent_ns(const struct handover *ho, const struct ho_loan *loan)
 static bool is_crowded(const struct handover *ho, const struct ho_loan *loan, uint64_t after_ns)
 {
     uint64_t blocks = 0;
-    const struct tr_spot *pool = &loan->shares[0].spot;
+    const struct tr_slot *pool = &loan->shares[0].slot;
     for (uint32_t i = 0; i < ho->both_max; i++) {
         const struct ho_loan *other = &ho->loans[i];
         uint32_t count = 0;
         bool same = false,
              waits = other->state == HO_OPEN && other->last && silent_ns(ho, other) >= after_ns;
         for (uint32_t k = 0; waits && k < other->share_count; k++) {
-            const struct tr_spot *spot = &other->shares[k].spot;
-            bool of_pool = spot->pool == pool->pool && spot->part == pool->part;
+            const struct tr_slot *slot = &other->shares[k].slot;
+            bool of_pool = slot->pool == pool->pool && slot->part == pool->part;
             count += of_pool ? 1 : 0;
-            same = same || spot->engine_id == pool->engine_id;
+            same = same || slot->engine_id == pool->engine_id;
         }
         blocks += same ? count : 0;
     }
@@ -553,18 +553,18 @@ static void loan_step(struct handover *ho, struct ho_loan *loan, uint64_t now_ns
     bool said = loan->unread == 0 || loan->messages[loan->unread - 1].said_ns != 0;
     wait_ns = said ? wait_ns : SL_MAX(wait_ns, RIGHTS_NS);
     if (loan->deadline_ns <= now_ns) {
-        ho_loan_over(ho, loan, SL_ERR_TIMEOUT, "decode did not read it in time", true);
+        ho_loan_end(ho, loan, SL_ERR_TIMEOUT, "decode did not read it in time", true);
     } else if (ho->look && !loan->local && ho_peer_gone(ho, &ho->self->peers[loan->peer], &why)) {
-        ho_loan_over(ho, loan, why.code, why.text, false);
+        ho_loan_end(ho, loan, why.code, why.text, false);
     } else if (waits && silent_ns(ho, loan) >= wait_ns) {
-        ho_loan_over(ho, loan, SL_ERR_TIMEOUT,
-                     said ? "decode does not read it" : "no resources for its rights", true);
+        ho_loan_end(ho, loan, SL_ERR_TIMEOUT,
+                    said ? "decode does not read it" : "no resources for its rights", true);
     } else if (loan->last && said && silent_ns(ho, loan) >= wait_ns / 2 &&
                is_crowded(ho, loan, wait_ns / 2)) {
-        ho_loan_over(ho, loan, SL_ERR_LIMIT, "unread loans use a quarter of the pool", true);
+        ho_loan_end(ho, loan, SL_ERR_LIMIT, "unread loans use a quarter of the pool", true);
     } else {
         ho_due(ho, SL_MIN(loan->deadline_ns, waits ? loan->sign_ns + wait_ns : SL_NEVER_NS));
-        messages_say(ho, loan, now_ns);
+        messages_send(ho, loan, now_ns);
     }
 }
 

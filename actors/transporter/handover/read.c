@@ -29,17 +29,17 @@ static const struct tr_item *item_of(struct handover *ho, const struct ho_read *
     return &take_of(ho, read)->items.at[read->pieces[piece].part];
 }
 
-static const struct tr_spot *spot_of(struct handover *ho, const struct ho_read *read,
+static const struct tr_slot *slot_of(struct handover *ho, const struct ho_read *read,
                                      uint32_t piece)
 {
-    return &take_of(ho, read)->items.spots[item_of(ho, read, piece)->first];
+    return &take_of(ho, read)->items.slots[item_of(ho, read, piece)->first];
 }
 
 static void read_free(struct handover *ho, struct ho_read *read)
 {
     struct ho_take *take = take_of(ho, read);
     if (read->call_seq != 0) {
-        sl_calls_forget(ho->self->calls, read->call_seq);
+        sl_calls_drop(ho->self->calls, read->call_seq);
     }
     free(read->pieces);
     free(read->states);
@@ -108,12 +108,12 @@ sl_err ho_read_begin(struct handover *ho, struct ho_take *take, const struct sl_
 
 /* ---- end of a read ---- */
 
-static void lender_told(struct handover *ho, const struct ho_read *read, sl_err code,
-                        const char *text)
+static void lender_answer(struct handover *ho, const struct ho_read *read, sl_err code,
+                          const char *text)
 {
     const struct ho_take *take = take_of(ho, read);
     if (take->local) {
-        ho_loan_said(ho, NULL, take->loan, read->number, code, text);
+        ho_loan_answered(ho, NULL, take->loan, read->number, code, text);
         return;
     }
     struct sl_msg reply = {.code = code, .op_id = take->loan, .trace_id = read->trace_id};
@@ -131,7 +131,7 @@ void ho_reads_stop(struct handover *ho, const struct ho_take *take)
         if (read->phase == READ_FREE || take_of(ho, read) != take) {
             continue;
         }
-        lender_told(ho, read, ho_over_code(take->code), take->text);
+        lender_answer(ho, read, ho_over_code(take->code), take->text);
         if (read->phase == READ_MOVES) { /* ends when the fabric reports it */
             (void)sl_fabric_cancel(ho->self->fabric, read->cookie);
             ho->self->env->ops->wake_at(ho->self->env, 0);
@@ -143,7 +143,7 @@ void ho_reads_stop(struct handover *ho, const struct ho_take *take)
 
 /* ---- report ---- */
 
-static void read_tell(struct handover *ho, struct ho_read *read)
+static void read_report(struct handover *ho, struct ho_read *read)
 {
     struct ho_take *take = take_of(ho, read);
     struct sl_msg msg = {.type = SL_MSG_LANDED, .trace_id = take->back.trace_id};
@@ -173,7 +173,7 @@ static void read_tell(struct handover *ho, struct ho_read *read)
     }
 }
 
-static void told(struct handover *ho, struct ho_read *read, const struct sl_msg *reply)
+static void read_acknowledged(struct handover *ho, struct ho_read *read, const struct sl_msg *reply)
 {
     struct ho_take *take = take_of(ho, read);
     bool last = read->last;
@@ -187,7 +187,7 @@ static void told(struct handover *ho, struct ho_read *read, const struct sl_msg 
         bytes += read->pieces[i].length_bytes;
     }
     sl_metric_add(ho->self->env->metrics, ho->metric.landed_bytes, bytes);
-    lender_told(ho, read, SL_OK, "");
+    lender_answer(ho, read, SL_OK, "");
     read_free(ho, read);
     if (last) {
         ho_take_end(ho, take, SL_OK, "");
@@ -198,7 +198,7 @@ static void told(struct handover *ho, struct ho_read *read, const struct sl_msg 
 
 /* Lists the pieces in device memory; owner: index of the piece. A swapper digests whole layers, so
  * a piece consists of whole layers of its part. */
-static void looks_make(struct handover *ho, const struct ho_read *read, struct tr_looks *out)
+static void looks_make(struct handover *ho, const struct ho_read *read, struct tr_verify_batch *out)
 {
     out->count = 0;
     out->trace_id = read->trace_id;
@@ -209,12 +209,12 @@ static void looks_make(struct handover *ho, const struct ho_read *read, struct t
         const struct tr_item *item = item_of(ho, read, i);
         if (item->device) {
             out->at[out->count++] =
-                (struct tr_look){.spot = spot_of(ho, read, i),
-                                 .range = ho_range(piece),
-                                 .length_bytes = item->length_bytes,
-                                 .want = {.low = piece->digest_low, .high = piece->digest_high},
-                                 .state = &read->states[i],
-                                 .owner = i};
+                (struct tr_verify){.slot = slot_of(ho, read, i),
+                                   .range = ho_range(piece),
+                                   .length_bytes = item->length_bytes,
+                                   .want = {.low = piece->digest_low, .high = piece->digest_high},
+                                   .state = &read->states[i],
+                                   .owner = i};
         }
     }
 }
@@ -233,13 +233,13 @@ static void not_checked(struct handover *ho, struct ho_read *read, sl_err code, 
 /* Asks swappers for unchecked pieces, or reports the message if there are none. */
 static void read_check(struct handover *ho, struct ho_read *read)
 {
-    struct tr_looks looks;
+    struct tr_verify_batch looks;
     struct sl_error why = {0};
     bool asked = false;
     looks_make(ho, read, &looks);
-    sl_err err = tr_looks_ask(ho->self, &looks, &read->call_seq, &asked, &why);
+    sl_err err = tr_verify_ask(ho->self, &looks, &read->call_seq, &asked, &why);
     if (!asked) {
-        read_tell(ho, read);
+        read_report(ho, read);
         return;
     }
     read->phase = READ_SWAPPER;
@@ -252,19 +252,19 @@ void tr_read_answered(struct transporter *self, uint32_t index, const struct sl_
 {
     struct handover *ho = self->handover;
     struct ho_read *read = &ho->reads[index];
-    struct tr_looks looks;
+    struct tr_verify_batch looks;
     struct sl_error why = {0};
     read->call_seq = 0;
     if (read->phase == READ_TELL) {
-        told(ho, read, reply);
+        read_acknowledged(ho, read, reply);
         return;
     }
     looks_make(ho, read, &looks);
-    const struct tr_look *wrong = tr_looks_answered(&looks, reply);
+    const struct tr_verify *wrong = tr_verify_answered(&looks, reply);
     if (wrong == NULL) {
         read_check(ho, read);
     } else if (reply == NULL || reply->code != SL_OK) {
-        (void)sl_fail(&why, wrong->code, "swapper.%u has not checked it: %.160s", wrong->spot->rank,
+        (void)sl_fail(&why, wrong->code, "swapper.%u has not checked it: %.160s", wrong->slot->rank,
                       reply != NULL && reply->text.length > 0 ? reply->text.at
                                                               : sl_err_text(wrong->code));
         not_checked(ho, read, wrong->code, why.text);
@@ -299,7 +299,7 @@ static sl_err pieces_make(struct handover *ho, struct ho_read *read, uint32_t *c
                                         .remote_offset_bytes = piece->part_offset_bytes,
                                         .length_bytes = piece->length_bytes,
                                         .digest = &ho->digests[*count]};
-        sl_err err = tr_spot_piece(ho->self, spot_of(ho, read, read->post_end), ho_range(piece),
+        sl_err err = tr_slot_piece(ho->self, slot_of(ho, read, read->post_end), ho_range(piece),
                                    ho->places, HO_PLACES_MAX, &places, out, why);
         if (err != SL_OK) {
             return err;
@@ -388,7 +388,7 @@ bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done)
     ho->full_ns = 0; /* the fabric has room again */
     if (take->state == HO_ENDING) {
         read_free(ho, read);
-        ho_take_look(ho, take);
+        ho_take_settle(ho, take);
     } else if (done->code == SL_OK) {
         sl_peer_health_worked(&peer->health);
         read->phase = READ_POST;
@@ -425,21 +425,21 @@ static sl_err slice_copy(struct handover *ho, struct ho_read *read, uint64_t byt
 {
     struct ho_take *take = take_of(ho, read);
     const struct sl_item_arrived *piece = &read->pieces[read->piece_at];
-    const struct tr_spot *first = spot_of(ho, read, read->piece_at);
+    const struct tr_slot *first = slot_of(ho, read, read->piece_at);
     const struct tr_range range = {.offset_bytes = piece->part_offset_bytes + read->byte_at,
                                    .length_bytes =
                                        SL_MIN(piece->length_bytes - read->byte_at, bytes_max)};
-    const struct tr_spot *from =
-        read->copy_to > 0 ? first : ho_loan_spot(ho, take->loan, piece->part);
+    const struct tr_slot *from =
+        read->copy_to > 0 ? first : ho_loan_slot(ho, take->loan, piece->part);
     if (from == NULL) {
         return sl_fail(why, SL_ERR_STALE, "the loan has ended");
     }
     if (read->copy_to == 0 && read->byte_at == 0) {
         sl_digest_start(&ho->digest);
     }
-    sl_err err = tr_spot_copy(ho->self, from, first + read->copy_to, range, why);
+    sl_err err = tr_slot_copy(ho->self, from, first + read->copy_to, range, why);
     if (err == SL_OK && read->copy_to == 0) {
-        err = tr_spot_digest(ho->self, first, range, &ho->digest, why);
+        err = tr_slot_digest(ho->self, first, range, &ho->digest, why);
     }
     if (err == SL_OK) {
         take->copied_bytes += range.length_bytes;
@@ -507,7 +507,7 @@ void ho_reads_step(struct handover *ho, uint64_t now_ns)
             read->again_ns = 0;
             (read->phase == READ_POST ? read_post : read_check)(ho, read);
         } else if (read->phase == READ_TURN) {
-            read_tell(ho, read);
+            read_report(ho, read);
         }
     }
     while (left > 0 && (read = copy_first(ho)) != NULL) {

@@ -48,7 +48,7 @@ static struct ho_take *take_of(struct handover *ho, const struct sl_ticket_field
 
 /* ---- the end ---- */
 
-void ho_take_look(struct handover *ho, struct ho_take *take)
+void ho_take_settle(struct handover *ho, struct ho_take *take)
 {
     struct sl_msg reply = {0};
     uint64_t fences = take->fences;
@@ -74,11 +74,11 @@ void ho_take_end(struct handover *ho, struct ho_take *take, sl_err code, const c
     (void)snprintf(take->text, sizeof(take->text), "%s",
                    text[0] != '\0' ? text : sl_err_text(code));
     if (take->call_seq != 0) {
-        sl_calls_forget(ho->self->calls, take->call_seq);
+        sl_calls_drop(ho->self->calls, take->call_seq);
     }
     sl_metric_add(ho->self->env->metrics, ho->metric.takes_failed, code == SL_OK ? 0 : 1);
     ho_reads_stop(ho, take);
-    ho_take_look(ho, take);
+    ho_take_settle(ho, take);
 }
 
 /* ---- BRING ---- */
@@ -101,7 +101,7 @@ static sl_err device_check(const struct handover *ho, const struct sl_body_bring
 static sl_err items_take(struct handover *ho, const struct sl_body_bring *body, struct ho_take *out,
                          struct sl_error *why)
 {
-    uint32_t count = (uint32_t)body->spots.at[body->spots.count - 1].item + 1;
+    uint32_t count = (uint32_t)body->slots.at[body->slots.count - 1].item + 1;
     sl_err err = tr_items_take(ho->self, body, count, &out->items, why);
     for (uint32_t i = 0; i < count && err == SL_OK; i++) {
         const struct tr_item *item = &out->items.at[i];
@@ -118,7 +118,7 @@ static sl_err bounds_check(const struct handover *ho, const struct sl_msg *msg,
                            const struct sl_ticket_fields *ticket, struct sl_error *why)
 {
     const struct sl_body_bring *body = &msg->body.bring;
-    uint64_t count = body->spots.count == 0 ? 0 : body->spots.at[body->spots.count - 1].item + 1;
+    uint64_t count = body->slots.count == 0 ? 0 : body->slots.at[body->slots.count - 1].item + 1;
     if (strcmp(ticket->node, ho->self->node) != 0) {
         return sl_fail(why, SL_ERR_INVALID, "the ticket is of node %s", ticket->node);
     }
@@ -158,7 +158,7 @@ static struct ho_take *take_new(struct handover *ho, const struct sl_msg *msg,
     while (ho->takes[index].state != HO_FREE) {
         index++;
     }
-    sl_return_keep(msg, &made.back);
+    sl_reply_route_keep(msg, &made.back);
     (void)snprintf(made.from, sizeof(made.from), "%s", body->from.length > 0 ? body->from.at : "");
     struct ho_take *take = &ho->takes[index];
     *take = made;
@@ -170,16 +170,16 @@ static struct ho_take *take_new(struct handover *ho, const struct sl_msg *msg,
 }
 
 /* Reports that the ticket may be given to prefill. */
-static void take_tell(struct handover *ho, struct ho_take *take)
+static void take_report(struct handover *ho, struct ho_take *take)
 {
     struct sl_msg msg = {.type = SL_MSG_LANDED, .trace_id = take->back.trace_id};
     msg.body.landed.handover = take->ticket.number;
     sl_err err =
         sl_calls_send(ho->self->calls, take->back.to, &msg, take->back.deadline_ns,
                       tr_cookie(TR_CALL_TAKE, (uint32_t)(take - ho->takes)), &take->call_seq);
-    take->untold = err == SL_ERR_LIMIT; /* the table of calls is full: retry */
+    take->report_due = err == SL_ERR_LIMIT; /* the table of calls is full: retry */
     take->call_seq = err == SL_OK ? take->call_seq : 0;
-    if (take->untold) {
+    if (take->report_due) {
         ho_due(ho, ho_now(ho) + HO_SOON_NS);
     } else if (err != SL_OK) {
         ho_take_end(ho, take, err, "its sender cannot be notified");
@@ -207,7 +207,7 @@ void tr_take(struct transporter *self, const struct sl_msg *msg)
     }
     const struct ho_ended *ended = ho_ended_find(&ho->taken, &ticket);
     struct ho_take *take = take_of(ho, &ticket);
-    if (take != NULL && sl_return_is_of(&take->back, msg)) {
+    if (take != NULL && sl_reply_route_matches(&take->back, msg)) {
         return; /* the first message is answered */
     }
     if (take != NULL || ended != NULL) { /* also a repetition after the answer */
@@ -219,7 +219,7 @@ void tr_take(struct transporter *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, why.code, &why);
         return;
     }
-    take_tell(ho, take);
+    take_report(ho, take);
     ho_due(ho, 0);
 }
 
@@ -245,8 +245,8 @@ static sl_err take_bind(struct handover *ho, struct ho_take *take, const struct 
                : SL_OK;
 }
 
-static sl_err doors_open(struct handover *ho, struct ho_take *take,
-                         const struct sl_body_peer_lend *body, struct sl_error *why)
+static sl_err keys_open(struct handover *ho, struct ho_take *take,
+                        const struct sl_body_peer_lend *body, struct sl_error *why)
 {
     for (uint64_t i = 0; i < body->doors.count; i++) {
         const struct sl_item_door *door = &body->doors.at[i];
@@ -297,7 +297,7 @@ static sl_err next_take(struct handover *ho, struct ho_take *take, const struct 
 {
     const struct sl_body_peer_lend *body = &msg->body.peer_lend;
     sl_err err = take->last ? sl_fail(why, SL_ERR_INVALID, "the last message was before") : SL_OK;
-    err = err == SL_OK ? doors_open(ho, take, body, why) : err;
+    err = err == SL_OK ? keys_open(ho, take, body, why) : err;
     err = err == SL_OK ? pieces_count(take, body, why) : err;
     err = err == SL_OK ? ho_read_begin(ho, take, msg, why) : err;
     if (err != SL_OK) {
@@ -309,8 +309,8 @@ static sl_err next_take(struct handover *ho, struct ho_take *take, const struct 
     return SL_OK;
 }
 
-sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
-                    uint32_t *number, bool *fresh, struct sl_error *why)
+sl_err ho_take_message(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
+                       uint32_t *number, bool *fresh, struct sl_error *why)
 {
     const struct sl_body_peer_lend *body = &msg->body.peer_lend;
     struct sl_ticket_fields ticket;
@@ -323,7 +323,7 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
     const struct ho_ended *ended = take == NULL ? ho_ended_find(&ho->taken, &ticket) : NULL;
     if (take == NULL ||
         (take->state == HO_OPEN &&
-         (take->call_seq != 0 || take->untold))) { /* its LANDED is not acknowledged */
+         (take->call_seq != 0 || take->report_due))) { /* its LANDED is not acknowledged */
         return ended != NULL ? ho_over_code(ended->code)
                              : sl_fail(why, SL_ERR_NOT_FOUND, "no such hand-over here");
     }
@@ -360,7 +360,7 @@ sl_err ho_take_hear(struct handover *ho, struct tr_peer *peer, const struct sl_m
     return err == SL_OK ? SL_ERR_BUSY : err;
 }
 
-void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+void tr_take_announced(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
 {
     struct sl_error why = {0};
     struct sl_msg reply = {.op_id = msg->op_id, .trace_id = msg->trace_id};
@@ -371,7 +371,7 @@ void tr_take_named(struct transporter *self, struct tr_peer *peer, const struct 
     }
     reply.code = peer->incarnation == 0
                      ? sl_fail(&why, SL_ERR_NOT_FOUND, "send PEER_HELLO first")
-                     : ho_take_hear(self->handover, peer, msg, &number, &fresh, &why);
+                     : ho_take_message(self->handover, peer, msg, &number, &fresh, &why);
     ho_due(self->handover, 0);
     if (fresh) {
         return;
@@ -400,8 +400,8 @@ void ho_takes_step(struct handover *ho, uint64_t now_ns)
             ho_take_end(ho, take, why.code, why.text);
         } else {
             ho_due(ho, take->back.deadline_ns);
-            if (take->untold) {
-                take_tell(ho, take);
+            if (take->report_due) {
+                take_report(ho, take);
             }
         }
     }

@@ -2,7 +2,7 @@
  * the two nodes of a hand-over. Nothing is stored: a coordinator repeats what was not answered. */
 #include "actors/transporter/handover/handover.h"
 
-void tr_word(struct transporter *self, const struct sl_msg *msg)
+void tr_handover_word(struct transporter *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     struct tr_peer *peer = self->calls != NULL ? tr_peer_find(self, body->node.at) : NULL;
@@ -24,7 +24,8 @@ void tr_word(struct transporter *self, const struct sl_msg *msg)
     sl_reply_code(self->env, msg, err, &why);
 }
 
-void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg)
+void tr_handover_word_frame(struct transporter *self, struct tr_peer *peer,
+                            const struct sl_msg *msg)
 {
     struct sl_msg reply = {.code = SL_OK, .op_id = msg->op_id, .trace_id = msg->trace_id};
     struct sl_error why = {0};
@@ -37,7 +38,7 @@ void tr_word_frame(struct transporter *self, struct tr_peer *peer, const struct 
         word.body.handover_word.node = sl_text_of(peer->name);
         reply.code = sl_calls_send(self->calls, "coordinator", &word,
                                    sl_deadline_ns(self->env->now_ns, TR_CALL_NS),
-                                   tr_cookie(TR_CALL_NOBODY, 0), NULL);
+                                   tr_cookie(TR_CALL_IGNORED, 0), NULL);
     }
     tr_peer_answer(self, peer, SL_MSG_HANDOVER_WORD, msg->seq, &reply);
 }

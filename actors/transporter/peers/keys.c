@@ -100,7 +100,7 @@ static void readmit(struct transporter *self, struct tr_peer *peer)
         return;
     }
     peer->blob_bytes = 0; /* the fabric reports the new one */
-    peer->expelled = peer->complained = peer->link_told = false;
+    peer->expelled = peer->complained = peer->link_logged = false;
     peer->hello_due_ns = 0;
     if (peer->kept[0] != '\0' &&
         self->control->ops->peer_add(self->control, peer->name, peer->kept, &why) == SL_OK) {

@@ -198,7 +198,7 @@ uint64_t tr_peers_with(struct transporter *self, uint64_t key_hash)
 
 /* ---- greetings ---- */
 
-bool tr_blob_keep(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes)
+bool tr_blob_replace(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes)
 {
     void *copy = malloc(SL_MAX(length_bytes, 1u));
     if (copy == NULL) {
@@ -386,8 +386,8 @@ static void window_open(struct transporter *self, struct tr_peer *peer,
         return;
     }
     tr_peer_window_close(self, peer);
-    (void)tr_blob_keep(&window->blob, &window->blob_bytes, item->key.at,
-                       (uint32_t)item->key.length);
+    (void)tr_blob_replace(&window->blob, &window->blob_bytes, item->key.at,
+                          (uint32_t)item->key.length);
     if (window->blob == NULL) {
         return; /* no memory: the next greeting tries again */
     }
@@ -423,8 +423,8 @@ void tr_peer_hello_answered(struct transporter *self, struct tr_peer *peer,
     struct sl_error why = {0};
     sl_err err = reply->code;
     if (err == SL_ERR_EXISTS) {
-        tr_named_twice(self, peer,
-                       reply->text.length > 0 ? reply->text.at : "another node has our name");
+        tr_name_reported(self, peer,
+                         reply->text.length > 0 ? reply->text.at : "another node has our name");
         return;
     }
     if (err != SL_OK) {
@@ -471,7 +471,7 @@ void tr_fabric_address(void *context, uint32_t fabric_peer, const void *blob, ui
         bool same = peer->blob_bytes == length_bytes && peer->blob != NULL &&
                     memcmp(peer->blob, blob, length_bytes) == 0;
         if (!same) {
-            (void)tr_blob_keep(&peer->blob, &peer->blob_bytes, blob, length_bytes);
+            (void)tr_blob_replace(&peer->blob, &peer->blob_bytes, blob, length_bytes);
             peer->hello_due_ns = 0;
         }
         return;
@@ -487,11 +487,12 @@ void tr_peers_link(struct transporter *self, uint32_t fabric_peer, enum sl_fabri
         if (peer->fabric_peer != fabric_peer) {
             continue;
         }
-        if (link == SL_FABRIC_DOWN && !peer->link_told) {
+        if (link == SL_FABRIC_DOWN && !peer->link_logged) {
             sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: no link for values: %s",
                          peer->name, why->text);
         }
-        peer->link_told = link == SL_FABRIC_UP ? false : peer->link_told || link == SL_FABRIC_DOWN;
+        peer->link_logged =
+            link == SL_FABRIC_UP ? false : peer->link_logged || link == SL_FABRIC_DOWN;
         return;
     }
 }
@@ -512,8 +513,8 @@ void tr_peers_granted(struct transporter *self, uint32_t handle, const struct sl
 {
     struct tr_grant *grant = grant_of(self, handle);
     if (grant != NULL) {
-        grant->ready = key->length > 0 &&
-                       tr_blob_keep(&grant->key, &grant->key_bytes, key->at, (uint32_t)key->length);
+        grant->ready = key->length > 0 && tr_blob_replace(&grant->key, &grant->key_bytes, key->at,
+                                                          (uint32_t)key->length);
         grant->ending = !grant->ready; /* no memory: the next greeting makes a new grant */
         if (grant->ending) {
             (void)sl_fabric_grant_end(self->fabric, handle);

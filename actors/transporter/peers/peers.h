@@ -33,7 +33,7 @@ sl_err tr_peer_ask(struct transporter *self, struct tr_peer *peer, struct sl_msg
 sl_err tr_peer_answer(struct transporter *self, struct tr_peer *peer, uint32_t type, uint64_t seq,
                       struct sl_msg *reply);
 /* Replaces *to by a copy of blob. False: no memory, *to is unchanged. */
-bool tr_blob_keep(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes);
+bool tr_blob_replace(void **to, uint32_t *to_bytes, const void *blob, uint32_t length_bytes);
 void tr_peer_failed(struct transporter *self, struct tr_peer *peer);
 /* Bit mask of the peers that may be asked now. */
 uint64_t tr_peers_usable(const struct transporter *self);
@@ -56,9 +56,9 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
 /* Whether another node with the peer's name sent a greeting recently. */
 bool tr_twin_lives(const struct transporter *self, const struct tr_peer *peer);
 /* A peer reports that another node has our name. */
-void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const char *text);
-void tr_stranger(void *context, const char *ip,
-                 const char *key); /* callback of struct sl_control_options */
+void tr_name_reported(struct transporter *self, const struct tr_peer *peer, const char *text);
+void tr_unknown_node(void *context, const char *ip,
+                     const char *key); /* callback of struct sl_control_options */
 /* Publishes problems with names, keys and directory as the process's health state. */
 void tr_health_step(struct transporter *self);
 

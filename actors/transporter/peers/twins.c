@@ -21,18 +21,18 @@ static bool is_recent(const struct transporter *self, const struct tr_peer *peer
 }
 
 /* Whether the connection of the peer's last request still exists: sends an unexpected answer. */
-static bool first_stands(struct transporter *self, struct tr_peer *peer)
+static bool first_is_connected(struct transporter *self, struct tr_peer *peer)
 {
     struct sl_msg nothing = {.code = SL_OK};
     return tr_peer_answer(self, peer, SL_MSG_PEER_UNPIN, 0, &nothing) == SL_OK;
 }
 
 /* Whether the known process of the peer is alive beside the sender of this frame. */
-static bool first_lives(struct transporter *self, struct tr_peer *peer,
-                        const struct sl_control_frame *frame)
+static bool first_is_alive(struct transporter *self, struct tr_peer *peer,
+                           const struct sl_control_frame *frame)
 {
     if (is_recent(self, peer, peer->asked_ns)) {
-        return (frame->answer || frame->other) && first_stands(self, peer);
+        return (frame->answer || frame->other) && first_is_connected(self, peer);
     }
     if (!frame->answer && is_recent(self, peer, peer->answered_ns)) {
         peer->hello_due_ns = 0; /* it never asks us: greet it at its address to find out soon */
@@ -72,7 +72,7 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
 {
     uint64_t now_ns = self->env->now_ns;
     if (peer->incarnation == 0 || incarnation == peer->incarnation ||
-        !first_lives(self, peer, frame)) {
+        !first_is_alive(self, peer, frame)) {
         return SL_OK;
     }
     if (peer->twin.incarnation != incarnation || !is_recent(self, peer, peer->twin.heard_ns)) {
@@ -91,9 +91,9 @@ sl_err tr_twin_check(struct transporter *self, struct tr_peer *peer, uint64_t in
 
 /* ---- reports about this node's own name ---- */
 
-void tr_named_twice(struct transporter *self, const struct tr_peer *peer, const char *text)
+void tr_name_reported(struct transporter *self, const struct tr_peer *peer, const char *text)
 {
-    struct tr_twice *twice = &self->twice;
+    struct tr_name_report *twice = &self->twice;
     if (self->env->now_ns >= twice->until_ns ||
         strncmp(twice->text, text, sizeof(twice->text) - 1) != 0) {
         sl_log_write(self->env->log, SL_LOG_ERROR, 0, "node %s reports: %s", peer->name, text);
@@ -120,10 +120,10 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
 /* Logs a refused connection. Anyone who reaches the port can cause this: at most one line a second,
  * and the same line once a minute. Only a connection from a peer's address degrades this node; the
  * line is then logged at once. */
-void tr_stranger(void *context, const char *ip, const char *key)
+void tr_unknown_node(void *context, const char *ip, const char *key)
 {
     struct transporter *self = context;
-    struct tr_stranger *seen = &self->stranger;
+    struct tr_unknown_node *seen = &self->stranger;
     uint64_t now_ns = self->env->now_ns;
     char text[sizeof(seen->said)];
     const struct tr_peer *peer = peer_at(self, ip, strlen(ip));

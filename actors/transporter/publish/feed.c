@@ -29,7 +29,7 @@ struct sl_directory_feed {
     uint64_t walk_at_ns, walk_began_ns;
     uint64_t refused_ns; /* since then the walk waits for the directory; 0: it does not */
     bool walking;
-    bool anew;            /* publish everything again */
+    bool republish_due;   /* publish everything again */
     uint64_t again_at_ns; /* when the next refresh begins */
     uint64_t cursor;      /* of the refresh; UINT64_MAX: none runs */
     uint64_t again_rate;
@@ -82,7 +82,7 @@ static void mark_set(struct sl_directory_feed *feed)
 {
     struct sl_directory_stats stats;
     sl_directory_stats(feed->options.directory, &stats);
-    if (feed->hold.on && !feed->hold.waits && !feed->anew && feed->cursor == UINT64_MAX) {
+    if (feed->hold.on && !feed->hold.waits && !feed->republish_due && feed->cursor == UINT64_MAX) {
         feed->hold.waits = true;
         feed->hold.told = stats.told;
     }
@@ -98,7 +98,8 @@ static void mark_look(struct sl_directory_feed *feed)
 {
     struct sl_directory_stats stats;
     sl_directory_stats(feed->options.directory, &stats);
-    if (feed->hold.waits && stats.told_answered + stats.tells_lost >= feed->hold.told) {
+    if (feed->hold.waits &&
+        stats.publications_answered + stats.publications_lost >= feed->hold.told) {
         feed->hold.on = feed->hold.waits = false;
         sl_directory_hold(feed->options.directory, false);
     }
@@ -108,7 +109,8 @@ static void mark_look(struct sl_directory_feed *feed)
     }
     if (!stats.up || !feed->whole) {
         mark_void(feed);
-    } else if (feed->mark.waits && stats.told_answered + stats.tells_lost >= feed->mark.told) {
+    } else if (feed->mark.waits &&
+               stats.publications_answered + stats.publications_lost >= feed->mark.told) {
         feed->mark.waits = false;
         feed->stats.published_ns = feed->mark.at_ns;
     }
@@ -182,29 +184,29 @@ static void bucket_fill(struct bucket *bucket, uint64_t keys_per_s, uint64_t now
     bucket->at_ns = now_ns;
 }
 
-static bool bucket_tell(struct sl_directory_feed *feed, struct bucket *bucket, uint64_t id,
-                        bool there)
+static bool bucket_publish(struct sl_directory_feed *feed, struct bucket *bucket, uint64_t id,
+                           bool there)
 {
     if (there && bucket->credit < SL_NS_PER_S) {
         return false;
     }
-    if (!sl_directory_tell(feed->options.directory, id, there)) {
+    if (!sl_directory_publish(feed->options.directory, id, there)) {
         return false;
     }
     bucket->credit -= there ? SL_NS_PER_S : 0;
     return true;
 }
 
-static bool tell_fresh(void *context, const struct sl_index_change *change)
+static bool publish_fresh(void *context, const struct sl_index_change *change)
 {
     struct sl_directory_feed *feed = context;
-    return bucket_tell(feed, &feed->fresh, change->id, change->there);
+    return bucket_publish(feed, &feed->fresh, change->id, change->there);
 }
 
-static bool tell_old(void *context, const struct sl_index_change *change)
+static bool publish_again(void *context, const struct sl_index_change *change)
 {
     struct sl_directory_feed *feed = context;
-    return bucket_tell(feed, &feed->old, change->id, change->there);
+    return bucket_publish(feed, &feed->old, change->id, change->there);
 }
 
 /* ---- walking ---- */
@@ -224,7 +226,7 @@ static void feed_walk(struct sl_directory_feed *feed, uint64_t now_ns)
     }
     feed->refused_ns = 0;
     bucket_fill(&feed->fresh, feed->options.keys_per_s, now_ns);
-    switch (sl_index_changes_step(feed->changes, FEED_BUCKETS, tell_fresh, feed)) {
+    switch (sl_index_changes_step(feed->changes, FEED_BUCKETS, publish_fresh, feed)) {
     case SL_INDEX_WALK_ON:
         feed->walk_at_ns = 0; /* continue in the next turn */
         break;
@@ -263,8 +265,8 @@ static void again_begin(struct sl_directory_feed *feed, uint64_t now_ns, uint64_
 static void feed_again(struct sl_directory_feed *feed, uint64_t now_ns)
 {
     const struct sl_directory_feed_options *options = &feed->options;
-    if (feed->anew) {
-        feed->anew = false;
+    if (feed->republish_due) {
+        feed->republish_due = false;
         again_begin(feed, now_ns, options->keys_per_s);
     } else if (feed->cursor == UINT64_MAX) {
         if (now_ns < feed->again_at_ns) {
@@ -280,8 +282,8 @@ static void feed_again(struct sl_directory_feed *feed, uint64_t now_ns)
     }
     bucket_fill(&feed->old, feed->again_rate, now_ns);
     uint64_t before = feed->cursor;
-    sl_index_changes_again(feed->changes, &feed->cursor, FEED_SLOTS, tell_old, feed);
-    feed->whole = feed->whole || (feed->cursor == UINT64_MAX && !feed->anew &&
+    sl_index_changes_again(feed->changes, &feed->cursor, FEED_SLOTS, publish_again, feed);
+    feed->whole = feed->whole || (feed->cursor == UINT64_MAX && !feed->republish_due &&
                                   feed->refused == feed->again_refused);
     bool whole = feed->cursor == UINT64_MAX || feed->cursor - before == FEED_SLOTS;
     feed->again_wake_ns = whole ? 0 : now_ns + feed_pause_ns(feed);
@@ -310,9 +312,9 @@ uint64_t sl_directory_feed_wake_at(const struct sl_directory_feed *feed)
     return SL_MIN(feed->walk_at_ns, again_ns);
 }
 
-void sl_directory_feed_again(struct sl_directory_feed *feed)
+void sl_directory_feed_republish(struct sl_directory_feed *feed)
 {
-    feed->anew = true;
+    feed->republish_due = true;
     feed->whole = false;
     mark_void(feed);
     feed->hold.on = true;

@@ -29,7 +29,7 @@ void sl_directory_feed_destroy(struct sl_directory_feed **feed);
 void sl_directory_feed_step(struct sl_directory_feed *feed, uint64_t now_ns);
 uint64_t sl_directory_feed_wake_at(const struct sl_directory_feed *feed);
 /* Call when the server may have lost its data: publishes all keys again, and then the node. */
-void sl_directory_feed_again(struct sl_directory_feed *feed);
+void sl_directory_feed_republish(struct sl_directory_feed *feed);
 /* Changes the address of this node; "": none. Errors: SL_ERR_INVALID, those of
  * sl_directory_announce. */
 sl_err sl_directory_feed_address(struct sl_directory_feed *feed, const char *control,

@@ -53,7 +53,7 @@ static void on_link(void *context, bool up, const struct sl_error *why)
     struct tr_service *service = self->service;
     if (up) {
         sl_log_write(self->env->log, SL_LOG_INFO, 0, "directory: connected, keys are published");
-        sl_directory_feed_again(service->feed);
+        sl_directory_feed_republish(service->feed);
         service->trouble[0] = '\0';
         return;
     }
@@ -151,7 +151,7 @@ sl_err tr_service_open(struct transporter *self, const struct sl_directory_event
         tr_service_close(self);
         return err;
     }
-    self->guide = (struct tr_guide){
+    self->guide = (struct tr_directory_ops){
         .context = self, .lookup = guide_lookup, .flush = guide_flush, .members = guide_members};
     sl_metrics_define(env->metrics, metric_rows, SL_COUNT(metric_rows), self->service);
     env->ops->wake_at(env, 0);
@@ -189,7 +189,7 @@ void tr_service_close(struct transporter *self)
     if (service->directory != NULL) {
         self->env->ops->unwatch_fd(self->env, sl_directory_fd(service->directory));
     }
-    self->guide = (struct tr_guide){0};
+    self->guide = (struct tr_directory_ops){0};
     sl_directory_feed_destroy(&service->feed);
     sl_directory_close(&service->directory);
     free(service);

@@ -12,12 +12,12 @@
 sl_err tr_fetch_init(struct transporter *self, struct sl_error *why)
 {
     const struct sl_config *config = self->env->config;
-    self->trip_max = (uint32_t)sl_config_u64(config, SL_SET_fetch_trips_max);
+    self->fetch_batch_max = (uint32_t)sl_config_u64(config, SL_SET_fetch_batches_max);
     self->queue_end = &self->queue_first;
     self->fetches = calloc(TR_FETCHES_MAX, sizeof(*self->fetches));
-    self->trips = calloc(self->trip_max, sizeof(*self->trips));
+    self->fetch_batches = calloc(self->fetch_batch_max, sizeof(*self->fetch_batches));
     self->unit_heads = calloc(TR_UNIT_HEADS, sizeof(struct tr_unit *));
-    if (self->fetches == NULL || self->trips == NULL || self->unit_heads == NULL) {
+    if (self->fetches == NULL || self->fetch_batches == NULL || self->unit_heads == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the tables of fetches");
     }
     sl_err err = tr_finder_init(self, why);
@@ -60,10 +60,10 @@ void tr_fetch_fini(struct transporter *self)
         }
     }
     free(self->fetches);
-    free(self->trips);
+    free(self->fetch_batches);
     free(self->unit_heads);
     self->fetches = NULL;
-    self->trips = NULL;
+    self->fetch_batches = NULL;
     self->unit_heads = NULL;
     tr_finder_fini(self);
     if (self->missing != NULL) {
@@ -84,7 +84,7 @@ static void fetch_answer(struct transporter *self, struct tr_fetch *fetch)
     }
     reply.body.bring_reply =
         (struct sl_body_bring_reply){.codes = codes, .copied_bytes = fetch->copied_bytes};
-    sl_return_reply(env, &fetch->back, &reply);
+    sl_reply_route_send(env, &fetch->back, &reply);
     sl_trace_event(env->metrics, env->now_ns, fetch->back.trace_id,
                    fetch->pull ? "pulled" : "fetched", fetch->back.to, (uint32_t)found);
     sl_metric_add(env->metrics, self->metric.keys_found, found);
@@ -136,7 +136,7 @@ static struct tr_unit *unit_find(const struct transporter *self, uint64_t hash,
 bool tr_unit_queue(struct transporter *self, struct tr_unit *unit)
 {
     SL_ASSERT(!unit->queued);
-    if (!tr_unit_lives(self, unit)) {
+    if (!tr_unit_alive(self, unit)) {
         tr_unit_end(self, unit, unit->cancelled != SL_OK ? unit->cancelled : SL_ERR_TIMEOUT);
         return false;
     }
@@ -209,10 +209,10 @@ static void part_targets(const struct tr_items *items, uint32_t key, struct tr_t
     part->targets = *room;
     part->target_count = item->count;
     part->read_count = item->read_count;
-    part->spot_bytes = item->length_bytes;
+    part->slot_bytes = item->length_bytes;
     unit->place_count += (uint32_t)item->places_max;
     for (uint32_t i = 0; i < part->target_count; i++) {
-        part->targets[i].spot = items->spots[item->first + i];
+        part->targets[i].slot = items->slots[item->first + i];
     }
     *room += part->target_count;
 }
@@ -222,18 +222,18 @@ static struct tr_unit *unit_make(const struct request *request, const struct uni
     const struct sl_text *keys = &request->body->keys.at[of->first];
     const struct tr_items *items = request->items;
     size_t key_bytes = of->group != NULL ? of->group->key.length : 0;
-    size_t spot_count = 0;
+    size_t slot_count = 0;
     for (uint32_t i = 0; i < of->count; i++) {
-        spot_count += items != NULL ? items->at[of->first + i].count : 0;
+        slot_count += items != NULL ? items->at[of->first + i].count : 0;
         key_bytes += keys[i].length;
     }
     struct tr_unit *unit = calloc(1, sizeof(struct tr_unit) + of->count * sizeof(struct tr_part) +
-                                         spot_count * sizeof(struct tr_target) + key_bytes);
+                                         slot_count * sizeof(struct tr_target) + key_bytes);
     if (unit == NULL) {
         return NULL;
     }
     struct tr_target *target_room = (struct tr_target *)&unit->parts[of->count];
-    char *room = (char *)&target_room[spot_count];
+    char *room = (char *)&target_room[slot_count];
     unit->pull = items != NULL;
     unit->part_count = of->count;
     unit->chain = request->body->chain;
@@ -305,7 +305,7 @@ static void unit_begin(struct transporter *self, struct tr_fetch *fetch,
     unit->hash_next = self->unit_heads[hash % TR_UNIT_HEADS];
     self->unit_heads[hash % TR_UNIT_HEADS] = unit;
     self->parts_open += of->count;
-    tr_find(self, unit);
+    tr_holders_find(self, unit);
 }
 
 /* Whether the message repeats an open request, which will be answered. */
@@ -313,7 +313,7 @@ static bool fetch_is_open(const struct transporter *self, const struct sl_msg *m
 {
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         const struct tr_fetch *fetch = &self->fetches[i];
-        if (fetch->used && sl_return_is_of(&fetch->back, msg)) {
+        if (fetch->used && sl_reply_route_matches(&fetch->back, msg)) {
             return true;
         }
     }
@@ -335,7 +335,7 @@ static sl_err fetch_new(struct transporter *self, const struct sl_msg *msg, bool
     if (fetch->codes == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for a fetch of %u keys", item_count);
     }
-    sl_return_keep(msg, &fetch->back);
+    sl_reply_route_keep(msg, &fetch->back);
     fetch->used = true;
     fetch->number = ++self->fetch_number;
     fetch->pull = pull;
@@ -366,7 +366,7 @@ static void units_begin(struct transporter *self, struct tr_fetch *fetch,
         fetch->open++;
         unit_begin(self, fetch, request, &of);
     }
-    tr_find_flush(self);
+    tr_holders_flush(self);
     fetch->open--;
     if (fetch->open == 0) {
         fetch_answer(self, fetch);
@@ -405,7 +405,7 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
         return;
     }
     sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.bring.keys.count);
-    if (msg->body.bring.spots.count > 0) {
+    if (msg->body.bring.slots.count > 0) {
         tr_pull(self, msg);
         return;
     }
@@ -465,9 +465,9 @@ uint64_t tr_fetch_step(struct transporter *self, uint64_t now_ns)
 {
     uint64_t next_ns = fetches_expire(self, now_ns);
     next_ns = SL_MIN(next_ns, tr_questions_step(self, now_ns));
-    next_ns = SL_MIN(next_ns, tr_straight_step(self));
-    while (self->queue_first != NULL && self->trips_open < self->trip_max) {
-        tr_trip_start(self);
+    next_ns = SL_MIN(next_ns, tr_pulls_step(self));
+    while (self->queue_first != NULL && self->fetch_batches_open < self->fetch_batch_max) {
+        tr_fetch_batch_start(self);
     }
     return next_ns;
 }

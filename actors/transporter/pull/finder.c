@@ -12,7 +12,7 @@
 #define LOOKUP_SHARE      4u /* divisor: a look-up gets a quarter of a BRING's remaining time */
 #define UNNAMED_PEERS_MAX SL_DIRECTORY_HOLDERS_MAX
 
-struct tr_batch {
+struct tr_lookup_batch {
     bool used;
     uint32_t count;
     struct tr_unit *units[SL_DIRECTORY_KEYS_MAX];
@@ -63,7 +63,7 @@ static uint64_t named_peers(struct transporter *self, const struct sl_directory_
 }
 
 /* found NULL: the directory did not answer. */
-static void batch_end(struct transporter *self, struct tr_batch *batch,
+static void batch_end(struct transporter *self, struct tr_lookup_batch *batch,
                       const struct sl_directory_found *found)
 {
     uint64_t gap_of = 0;
@@ -73,7 +73,7 @@ static void batch_end(struct transporter *self, struct tr_batch *batch,
                     (found != NULL ? named_peers(self, &found[i]) : 0);
         bool nobody = tr_unit_peers(self, unit) == 0;
         bool alone = unit->waits != NULL && unit->waits->next == NULL;
-        if (tr_unit_lives(self, unit) &&
+        if (tr_unit_alive(self, unit) &&
             (nobody || (gap_of == unit->fetch_number && alone && !unit->sure))) {
             gap_of = nobody && unit->chain ? unit->fetch_number : gap_of; /* a chain ends here */
             tr_unit_end(self, unit, SL_ERR_NOT_FOUND);
@@ -86,11 +86,11 @@ static void batch_end(struct transporter *self, struct tr_batch *batch,
     self->env->ops->wake_at(self->env, 0);
 }
 
-void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_directory_found *found,
-              uint32_t count)
+void tr_holders_found(void *context, uint64_t cookie, sl_err code,
+                      const struct sl_directory_found *found, uint32_t count)
 {
     struct transporter *self = context;
-    struct tr_batch *batch = &self->batches[1 + cookie];
+    struct tr_lookup_batch *batch = &self->batches[1 + cookie];
     SL_ASSERT(cookie < SL_DIRECTORY_LOOKUPS_MAX && batch->used);
     SL_ASSERT(code != SL_OK || count == batch->count);
     sl_metric_add(self->env->metrics, self->metric.unanswered, code != SL_OK ? 1 : 0);
@@ -100,7 +100,7 @@ void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_direc
 /* Looks up the holders of the open batch's units. */
 static void batch_send(struct transporter *self)
 {
-    struct tr_batch *open = &self->batches[0], *batch = NULL;
+    struct tr_lookup_batch *open = &self->batches[0], *batch = NULL;
     uint64_t ids[SL_DIRECTORY_KEYS_MAX];
     uint64_t now_ns = self->env->now_ns, deadline_ns = 0;
     struct sl_directory_lookup lookup = {.ids = ids, .count = open->count, .now_ns = now_ns};
@@ -131,9 +131,9 @@ static void batch_send(struct transporter *self)
     batch_end(self, open, err == SL_ERR_NOT_FOUND ? nobody : NULL);
 }
 
-void tr_find(struct transporter *self, struct tr_unit *unit)
+void tr_holders_find(struct transporter *self, struct tr_unit *unit)
 {
-    struct tr_batch *open = &self->batches[0];
+    struct tr_lookup_batch *open = &self->batches[0];
     if (self->guide.lookup == NULL) {
         unit->may = UINT64_MAX;
         (void)tr_unit_queue(self, unit);
@@ -145,7 +145,7 @@ void tr_find(struct transporter *self, struct tr_unit *unit)
     }
 }
 
-void tr_find_flush(struct transporter *self)
+void tr_holders_flush(struct transporter *self)
 {
     if (self->guide.lookup == NULL) {
         return;

@@ -44,7 +44,7 @@ static void set_unpin(struct transporter *self, struct tr_pin_set *set)
 {
     struct tr_peer *peer = &self->peers[set->peer];
     for (uint32_t i = 0; i < set->pin_count; i++) {
-        sl_pins_give(self->pins, set->pins[i]);
+        sl_pins_release(self->pins, set->pins[i]);
         peer->pinned_bytes -= set->ranges[i].length_bytes;
     }
     peer->pinned -= set->pin_count;
@@ -55,7 +55,7 @@ static void set_unpin(struct transporter *self, struct tr_pin_set *set)
 static void set_free(struct transporter *self, struct tr_pin_set *set)
 {
     if (set->promoting) {
-        sl_calls_forget(self->calls, set->call_seq);
+        sl_calls_drop(self->calls, set->call_seq);
     }
     set_unpin(self, set);
     free(set->pins);
@@ -110,8 +110,8 @@ static sl_err key_pin(struct transporter *self, struct tr_pin_set *set,
     }
     sl_err err = sl_pins_take(self->pins, self->view, entry, &pin);
     if (err == SL_OK) {
-        set->ranges[set->pin_count] = (struct tr_reach){.offset_bytes = entry->extent.offset_bytes,
-                                                        .length_bytes = entry->extent.length_bytes};
+        set->ranges[set->pin_count] = (struct tr_pinned_range){
+            .offset_bytes = entry->extent.offset_bytes, .length_bytes = entry->extent.length_bytes};
         set->pins[set->pin_count++] = pin;
         peer->pinned++;
         peer->pinned_bytes += entry->extent.length_bytes;
@@ -190,7 +190,7 @@ static bool set_holds(struct tr_pin_set *set, uint64_t offset_bytes, uint64_t le
 {
     for (uint32_t i = 0; i < set->pin_count; i++) {
         uint32_t at = (set->range_hint + i) % set->pin_count;
-        const struct tr_reach *range = &set->ranges[at];
+        const struct tr_pinned_range *range = &set->ranges[at];
         if (offset_bytes >= range->offset_bytes &&
             offset_bytes - range->offset_bytes <= range->length_bytes &&
             length_bytes <= range->length_bytes - (offset_bytes - range->offset_bytes)) {

@@ -19,7 +19,7 @@ void tr_queue_expire(struct transporter *self);
 /* Ends a unit with this result: reports to all waiting requests and frees it. The unit must be in
  * no fetch batch. */
 void tr_unit_end(struct transporter *self, struct tr_unit *unit, sl_err code);
-static inline bool tr_unit_lives(const struct transporter *self, const struct tr_unit *unit)
+static inline bool tr_unit_alive(const struct transporter *self, const struct tr_unit *unit)
 {
     return unit->cancelled == SL_OK && unit->deadline_ns > self->env->now_ns;
 }
@@ -40,52 +40,52 @@ sl_err tr_finder_init(struct transporter *self, struct sl_error *why);
 void tr_finder_fini(struct transporter *self);
 /* Looks up which peers to ask, then queues the unit, or ends it if there is none. The look-up takes
  * at most a share of the unit's time. */
-void tr_find(struct transporter *self, struct tr_unit *unit);
-/* Call after all units of a BRING were passed to tr_find. */
-void tr_find_flush(struct transporter *self);
+void tr_holders_find(struct transporter *self, struct tr_unit *unit);
+/* Call after all units of a BRING were passed to tr_holders_find. */
+void tr_holders_flush(struct transporter *self);
 /* Callback for a completed look-up (directory.h). */
-void tr_found(void *context, uint64_t cookie, sl_err code, const struct sl_directory_found *found,
-              uint32_t count);
+void tr_holders_found(void *context, uint64_t cookie, sl_err code,
+                      const struct sl_directory_found *found, uint32_t count);
 
 /* ---- trips.c ---- */
 /* Starts a batch: the first unit of the queue, and units of the same BRING that the same peer may
  * have. */
-void tr_trip_start(struct transporter *self);
+void tr_fetch_batch_start(struct transporter *self);
 /* Handles a PEER_PIN_REPLY that arrived after its fetch batch ended: unpins. */
-void tr_trip_pinned_late(struct transporter *self, const struct tr_peer *peer,
-                         const struct sl_msg *reply);
+void tr_fetch_batch_pinned_late(struct transporter *self, const struct tr_peer *peer,
+                                const struct sl_msg *reply);
 /* reply NULL: the registrar did not answer in time. */
-void tr_trip_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
-void tr_trip_read(void *context, const struct sl_fabric_done *done);
+void tr_fetch_batch_answered(struct transporter *self, uint32_t index, const struct sl_msg *reply);
+void tr_fetch_batch_read(void *context, const struct sl_fabric_done *done);
 /* Retries a unit that this batch could not deliver and that has left it: the next peer is asked, if
  * there is one and time is left. After a timeout of the batch the same peer may be asked again: a
  * request that joined the unit later may have more time. False: the unit has ended. */
-bool tr_unit_back(struct transporter *self, struct tr_unit *unit, const struct tr_trip *trip,
-                  sl_err code);
+bool tr_unit_retry(struct transporter *self, struct tr_unit *unit,
+                   const struct tr_fetch_batch *fetch_batch, sl_err code);
 /* Continues a pull after its read: checks device memory, then copies to other ranks. */
-void tr_trip_landed(struct transporter *self, struct tr_trip *trip);
+void tr_fetch_batch_landed(struct transporter *self, struct tr_fetch_batch *fetch_batch);
 /* Frees the batch, which must have no units left. */
-void tr_trip_end(struct transporter *self, struct tr_trip *trip);
+void tr_fetch_batch_end(struct transporter *self, struct tr_fetch_batch *fetch_batch);
 /* Removes empty entries from the batch's units. */
-void tr_trip_close_up(struct tr_trip *trip);
+void tr_fetch_batch_compact(struct tr_fetch_batch *fetch_batch);
 /* Cancels reads into the claims that the FENCE names. Gives the number of batches that still read;
  * bit: of the fence, as in tr_handover_fence. */
-uint32_t tr_trips_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
+uint32_t tr_fetch_batches_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 
 /* ---- straight.c: pulls, that is BRING straight into engines' pools ---- */
 #define TR_TRIP_PLACES_MAX 16384u /* memory ranges of one fetch batch */
 /* Call after self->pools exists. Errors: SL_ERR_NO_MEMORY. */
-sl_err tr_straight_init(struct transporter *self, struct sl_error *why);
-void tr_straight_fini(struct transporter *self);
+sl_err tr_pulls_init(struct transporter *self, struct sl_error *why);
+void tr_pulls_fini(struct transporter *self);
 void tr_pull(struct transporter *self, const struct sl_msg *msg);
 /* Fills the destination of a piece, after the *used places that the batch already has. Errors:
- * those of tr_spot_places. */
-sl_err tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
-                         struct sl_fabric_piece *piece);
+ * those of tr_slot_places. */
+sl_err tr_pull_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                     struct sl_fabric_piece *piece);
 /* Copies a bounded number of bytes to other ranks that have the part. Gives when to call again. */
-uint64_t tr_straight_step(struct transporter *self);
+uint64_t tr_pulls_step(struct transporter *self);
 /* Ends a pull with this code once nothing is written for it any more. Gives the number of batches
- * that still write, as tr_trips_fence. */
+ * that still write, as tr_fetch_batches_fence. */
 uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code,
                         uint64_t bit);
 /* Handles a FENCE without claims: cancels the pulls of its op or of its sender. Gives batches,
@@ -96,10 +96,11 @@ void tr_pulls_engine_ends(struct transporter *self, uint64_t engine_id);
 /* ---- check.c: verifies what was read into device memory ---- */
 /* Asks the swapper of the next rank that has unverified parts; false: there is none. If true, the
  * batch is in TR_CHECK, or its units have ended because the swapper could not be asked. */
-bool tr_check_next(struct transporter *self, struct tr_trip *trip);
+bool tr_check_next(struct transporter *self, struct tr_fetch_batch *fetch_batch);
 /* reply NULL: no answer in time. Units with a wrong digest are requested from the next peer, units
  * that could not be checked end. */
-void tr_check_answered(struct transporter *self, struct tr_trip *trip, const struct sl_msg *reply);
+void tr_check_answered(struct transporter *self, struct tr_fetch_batch *fetch_batch,
+                       const struct sl_msg *reply);
 
 /* ---- holder.c ---- */
 sl_err tr_holder_init(struct transporter *self, struct sl_error *why);

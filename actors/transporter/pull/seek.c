@@ -57,7 +57,7 @@ static void seek_answer(struct transporter *self, struct tr_seek *seek)
     reply.body.seek_reply.items.count = seek->count;
     reply.body.seek_reply.nodes.at = names;
     reply.body.seek_reply.nodes.count = self->peer_count;
-    sl_return_reply(self->env, &seek->back, &reply);
+    sl_reply_route_send(self->env, &seek->back, &reply);
     free(seek->items);
     *seek = (struct tr_seek){0};
 }
@@ -155,7 +155,7 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, why.code, &why);
         return;
     }
-    sl_return_keep(msg, &seek->back);
+    sl_reply_route_keep(msg, &seek->back);
     seek->remove = body->remove;
     uint64_t left_ns = sl_budget_ns(self->env->now_ns, seek->back.deadline_ns);
     left_ns -= SL_MIN(left_ns / 4, ANSWER_NS_MAX);

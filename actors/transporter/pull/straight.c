@@ -18,7 +18,7 @@ struct sender {
     char name[32];
     uint64_t seq; /* highest number of its pulls and their FENCEs */
 };
-struct tr_straight {
+struct tr_pulls {
     struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of one fetch batch */
     struct sender senders[SENDERS_MAX];
     struct {
@@ -26,13 +26,13 @@ struct tr_straight {
     } metric;
 };
 
-sl_err tr_straight_init(struct transporter *self, struct sl_error *why)
+sl_err tr_pulls_init(struct transporter *self, struct sl_error *why)
 {
     struct sl_metrics *page = self->env->metrics;
     if (self->pools == NULL) {
         return SL_OK;
     }
-    struct tr_straight *straight = calloc(1, sizeof(*straight));
+    struct tr_pulls *straight = calloc(1, sizeof(*straight));
     if (straight == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", TR_TRIP_PLACES_MAX);
     }
@@ -47,7 +47,7 @@ sl_err tr_straight_init(struct transporter *self, struct sl_error *why)
     return SL_OK;
 }
 
-void tr_straight_fini(struct transporter *self)
+void tr_pulls_fini(struct transporter *self)
 {
     free(self->straight);
     self->straight = NULL;
@@ -56,7 +56,7 @@ void tr_straight_fini(struct transporter *self)
 /* ---- repeated requests ---- */
 
 /* Finds or adds a sender; NULL: too many. */
-static struct sender *sender_of(struct tr_straight *straight, struct sl_text name)
+static struct sender *sender_of(struct tr_pulls *straight, struct sl_text name)
 {
     for (uint32_t i = 0; i < SENDERS_MAX; i++) {
         struct sender *sender = &straight->senders[i];
@@ -73,8 +73,7 @@ static struct sender *sender_of(struct tr_straight *straight, struct sl_text nam
 
 /* Accepts a new request. A sender's numbers grow, also over restarts, and its messages arrive in
  * order. So one that is not newer than the last, and not open, was answered or fenced before. */
-static sl_err number_take(struct tr_straight *straight, const struct sl_msg *msg,
-                          struct sl_error *why)
+static sl_err number_take(struct tr_pulls *straight, const struct sl_msg *msg, struct sl_error *why)
 {
     struct sender *sender = sender_of(straight, msg->sender);
     if (sender == NULL) {
@@ -148,14 +147,14 @@ void tr_pull(struct transporter *self, const struct sl_msg *msg)
 
 /* ---- reading ---- */
 
-sl_err tr_straight_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
-                         struct sl_fabric_piece *piece)
+sl_err tr_pull_piece(struct transporter *self, struct tr_target *target, uint32_t *used,
+                     struct sl_fabric_piece *piece)
 {
     const struct tr_range all = {.length_bytes = piece->length_bytes};
-    sl_err err = tr_spot_piece(self, &target->spot, all, self->straight->places, TR_TRIP_PLACES_MAX,
+    sl_err err = tr_slot_piece(self, &target->slot, all, self->straight->places, TR_TRIP_PLACES_MAX,
                                used, piece, NULL);
     target->device = piece->digest == NULL;
-    target->look = TR_LOOK_DUE;
+    target->look = TR_VERIFY_DUE;
     return err;
 }
 
@@ -192,9 +191,9 @@ static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *
 {
     while (unit->copied_parts < unit->part_count) {
         const struct tr_part *part = &unit->parts[unit->copied_parts];
-        if (part->read_count > 1 || unit->copied_spots + 1 >= part->target_count) {
+        if (part->read_count > 1 || unit->copied_slots + 1 >= part->target_count) {
             unit->copied_parts++;
-            unit->copied_spots = 0;
+            unit->copied_slots = 0;
             continue;
         }
         if (*budget_bytes == 0) {
@@ -202,9 +201,9 @@ static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *
         }
         struct tr_range range = {.offset_bytes = unit->copied_bytes,
                                  .length_bytes =
-                                     SL_MIN(part->spot_bytes - unit->copied_bytes, *budget_bytes)};
-        sl_err err = tr_spot_copy(self, &part->targets[0].spot,
-                                  &part->targets[unit->copied_spots + 1].spot, range, NULL);
+                                     SL_MIN(part->slot_bytes - unit->copied_bytes, *budget_bytes)};
+        sl_err err = tr_slot_copy(self, &part->targets[0].slot,
+                                  &part->targets[unit->copied_slots + 1].slot, range, NULL);
         if (err != SL_OK) { /* the registration of a rank has ended */
             unit_pulled(self, unit, err);
             return true;
@@ -212,33 +211,33 @@ static bool unit_copy(struct transporter *self, struct tr_unit *unit, uint64_t *
         copied_count(self, unit, range.length_bytes);
         *budget_bytes -= range.length_bytes;
         unit->copied_bytes += range.length_bytes;
-        if (unit->copied_bytes == part->spot_bytes) {
+        if (unit->copied_bytes == part->slot_bytes) {
             unit->copied_bytes = 0;
-            unit->copied_spots++;
+            unit->copied_slots++;
         }
     }
     unit_pulled(self, unit, SL_OK);
     return true;
 }
 
-uint64_t tr_straight_step(struct transporter *self)
+uint64_t tr_pulls_step(struct transporter *self)
 {
     uint64_t budget_bytes = COPY_BYTES;
     bool more = false;
-    for (uint32_t i = 0; self->straight != NULL && i < self->trip_max; i++) {
-        struct tr_trip *trip = &self->trips[i];
-        for (uint32_t u = 0; trip->phase == TR_COPY && u < trip->unit_count; u++) {
-            if (!unit_copy(self, trip->units[u], &budget_bytes)) {
+    for (uint32_t i = 0; self->straight != NULL && i < self->fetch_batch_max; i++) {
+        struct tr_fetch_batch *fetch_batch = &self->fetch_batches[i];
+        for (uint32_t u = 0; fetch_batch->phase == TR_COPY && u < fetch_batch->unit_count; u++) {
+            if (!unit_copy(self, fetch_batch->units[u], &budget_bytes)) {
                 more = true;
                 break;
             }
-            trip->units[u] = NULL;
+            fetch_batch->units[u] = NULL;
         }
-        if (trip->phase == TR_COPY) {
-            tr_trip_close_up(trip);
+        if (fetch_batch->phase == TR_COPY) {
+            tr_fetch_batch_compact(fetch_batch);
         }
-        if (trip->phase == TR_COPY && trip->unit_count == 0) {
-            tr_trip_end(self, trip);
+        if (fetch_batch->phase == TR_COPY && fetch_batch->unit_count == 0) {
+            tr_fetch_batch_end(self, fetch_batch);
         }
     }
     return more ? 0 : SL_NEVER_NS;
@@ -246,12 +245,12 @@ uint64_t tr_straight_step(struct transporter *self)
 
 /* ---- ending ---- */
 
-static void trip_drop(struct transporter *self, struct tr_trip *trip)
+static void fetch_batch_drop(struct transporter *self, struct tr_fetch_batch *fetch_batch)
 {
-    for (uint32_t i = 0; i < trip->unit_count; i++) {
-        tr_unit_end(self, trip->units[i], trip->units[i]->cancelled);
+    for (uint32_t i = 0; i < fetch_batch->unit_count; i++) {
+        tr_unit_end(self, fetch_batch->units[i], fetch_batch->units[i]->cancelled);
     }
-    tr_trip_end(self, trip);
+    tr_fetch_batch_end(self, fetch_batch);
 }
 
 uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err code, uint64_t bit)
@@ -269,21 +268,22 @@ uint32_t tr_pull_cancel(struct transporter *self, struct tr_fetch *fetch, sl_err
         }
     }
     tr_queue_expire(self);
-    for (uint32_t i = 0; i < self->trip_max; i++) {
-        struct tr_trip *trip = &self->trips[i];
-        if (trip->phase == TR_FREE || !trip->pull || trip->units[0]->fetch_number != number) {
+    for (uint32_t i = 0; i < self->fetch_batch_max; i++) {
+        struct tr_fetch_batch *fetch_batch = &self->fetch_batches[i];
+        if (fetch_batch->phase == TR_FREE || !fetch_batch->pull ||
+            fetch_batch->units[0]->fetch_number != number) {
             continue;
         }
-        if (trip->phase == TR_READ) { /* ends when the fabric reports it */
+        if (fetch_batch->phase == TR_READ) { /* ends when the fabric reports it */
             reading++;
-            trip->fences |= bit;
-            (void)sl_fabric_cancel(self->fabric, trip->cookie);
+            fetch_batch->fences |= bit;
+            (void)sl_fabric_cancel(self->fabric, fetch_batch->cookie);
             continue;
         }
-        if (trip->phase == TR_PIN) {
-            tr_question_end(self, &trip->question);
+        if (fetch_batch->phase == TR_PIN) {
+            tr_question_end(self, &fetch_batch->question);
         }
-        trip_drop(self, trip);
+        fetch_batch_drop(self, fetch_batch);
     }
     self->env->ops->wake_at(self->env, 0);
     return reading;
@@ -313,7 +313,7 @@ static bool unit_is_for(const struct tr_unit *unit, uint64_t engine_id)
 {
     for (uint32_t k = 0; unit->pull && k < unit->part_count; k++) {
         for (uint32_t i = 0; i < unit->parts[k].target_count; i++) {
-            if (unit->parts[k].targets[i].spot.engine_id == engine_id) {
+            if (unit->parts[k].targets[i].slot.engine_id == engine_id) {
                 return true;
             }
         }

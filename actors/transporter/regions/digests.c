@@ -7,16 +7,16 @@
 
 #define DIGEST_BYTES 16u /* of an item in COPY_REPLY: low, high */
 
-static sl_err block_make(struct transporter *self, const struct tr_look *look,
+static sl_err block_make(struct transporter *self, const struct tr_verify *look,
                          struct sl_item_piece *out, struct sl_error *why)
 {
     uint32_t first = 0, end = 0;
     sl_err err = look->range.length_bytes < look->length_bytes
-                     ? tr_spot_layers(self, look->spot, look->range, &first, &end, why)
+                     ? tr_slot_layers(self, look->slot, look->range, &first, &end, why)
                      : SL_OK;
-    *out = (struct sl_item_piece){.pool = look->spot->pool,
-                                  .part = look->spot->part,
-                                  .device_block = look->spot->device_block,
+    *out = (struct sl_item_piece){.pool = look->slot->pool,
+                                  .part = look->slot->part,
+                                  .device_block = look->slot->device_block,
                                   .length_bytes = look->length_bytes,
                                   .first_layer = first,
                                   .layer_end = end};
@@ -24,32 +24,32 @@ static sl_err block_make(struct transporter *self, const struct tr_look *look,
 }
 
 /* Sets the result of a part that was asked for. */
-static void look_end(struct tr_look *look, sl_err code)
+static void look_end(struct tr_verify *look, sl_err code)
 {
-    if (*look->state == TR_LOOK_ASKED) {
+    if (*look->state == TR_VERIFY_ASKED) {
         look->code = code;
-        *look->state = code == SL_OK ? TR_LOOK_RIGHT : TR_LOOK_DUE;
+        *look->state = code == SL_OK ? TR_VERIFY_OK : TR_VERIFY_DUE;
     }
 }
 
-sl_err tr_looks_ask(struct transporter *self, struct tr_looks *looks, uint64_t *call_seq,
-                    bool *asked, struct sl_error *why)
+sl_err tr_verify_ask(struct transporter *self, struct tr_verify_batch *looks, uint64_t *call_seq,
+                     bool *asked, struct sl_error *why)
 {
     struct sl_item_piece blocks[TR_KEYS_MAX];
     struct sl_msg copy = {.type = SL_MSG_COPY, .trace_id = looks->trace_id};
     struct sl_body_copy *body = &copy.body.copy;
-    const struct tr_spot *rank = NULL;
+    const struct tr_slot *rank = NULL;
     char to[32];
     sl_err err = SL_OK;
     for (uint32_t i = 0; i < looks->count && err == SL_OK; i++) {
-        const struct tr_look *look = &looks->at[i];
-        if (*look->state != TR_LOOK_DUE) {
+        const struct tr_verify *look = &looks->at[i];
+        if (*look->state != TR_VERIFY_DUE) {
             continue;
         }
-        rank = rank != NULL ? rank : look->spot;
-        if (look->spot->rank == rank->rank && look->spot->engine_id == rank->engine_id) {
+        rank = rank != NULL ? rank : look->slot;
+        if (look->slot->rank == rank->rank && look->slot->engine_id == rank->engine_id) {
             err = block_make(self, look, &blocks[body->items.count++], why);
-            *look->state = TR_LOOK_ASKED;
+            *look->state = TR_VERIFY_ASKED;
         }
     }
     *asked = rank != NULL;
@@ -89,14 +89,15 @@ static sl_err digest_check(const struct sl_body_copy_reply *body, uint32_t at,
     return sl_digest_equal(found, want) ? SL_OK : SL_ERR_CORRUPT;
 }
 
-const struct tr_look *tr_looks_answered(struct tr_looks *looks, const struct sl_msg *reply)
+const struct tr_verify *tr_verify_answered(struct tr_verify_batch *looks,
+                                           const struct sl_msg *reply)
 {
     sl_err code = reply == NULL ? SL_ERR_TIMEOUT : reply->code;
-    const struct tr_look *wrong = NULL;
+    const struct tr_verify *wrong = NULL;
     uint32_t at = 0;
     for (uint32_t i = 0; i < looks->count; i++) {
-        struct tr_look *look = &looks->at[i];
-        if (*look->state == TR_LOOK_ASKED) {
+        struct tr_verify *look = &looks->at[i];
+        if (*look->state == TR_VERIFY_ASKED) {
             look_end(look, code != SL_OK ? code
                                          : digest_check(&reply->body.copy_reply, at++, look->want));
             wrong = wrong == NULL && look->code != SL_OK ? look : wrong;

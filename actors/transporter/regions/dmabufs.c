@@ -14,7 +14,7 @@
 #define FETCH_NS (100 * SL_NS_PER_MS)
 
 /* Whether a retry may help: the swapper is starting, or is about to map the engine. */
-static bool is_for_now(sl_err code)
+static bool is_temporary(sl_err code)
 {
     return sl_err_class(code) == SL_CLASS_RETRY || code == SL_ERR_STALE || code == SL_ERR_NOT_FOUND;
 }
@@ -23,7 +23,7 @@ static bool is_for_now(sl_err code)
 static void dmabuf_failed(struct tr_dmabuf *dmabuf, sl_err code, uint64_t now_ns)
 {
     dmabuf->state =
-        is_for_now(code) && now_ns < dmabuf->until_ns ? TR_DMABUF_WANTED : TR_DMABUF_NONE;
+        is_temporary(code) && now_ns < dmabuf->until_ns ? TR_DMABUF_WANTED : TR_DMABUF_NONE;
     dmabuf->again_ns = sl_deadline_ns(now_ns, AGAIN_NS);
 }
 
@@ -77,7 +77,7 @@ static sl_err descriptor_fetch(struct transporter *self,
     const struct sl_descriptors_source source = {.runtime_dir = self->env->paths->runtime_dir,
                                                  .pid = (uint32_t)body->pid,
                                                  .number = body->number};
-    const struct sl_descriptors_ask ask = {
+    const struct sl_descriptors_request ask = {
         .address = body->name, .length_bytes = body->length_bytes, .life = body->life};
     return sl_descriptors_fetch(&source, &ask, descriptor_keep, fd,
                                 sl_deadline_ns(sl_clock_monotonic_ns(), FETCH_NS), why);

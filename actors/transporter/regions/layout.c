@@ -118,21 +118,21 @@ void tr_layout_fini(struct tr_layout *layout)
     *layout = (struct tr_layout){0};
 }
 
-const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct tr_spot *spot)
+const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct tr_slot *slot)
 {
-    if (spot->pool >= POOLS_MAX) {
+    if (slot->pool >= POOLS_MAX) {
         return NULL;
     }
-    uint32_t part = layout->part_counts[spot->pool] > 0 ? spot->part : 0;
+    uint32_t part = layout->part_counts[slot->pool] > 0 ? slot->part : 0;
     uint32_t low = 0, high = layout->row_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct sl_layout_row *row = &layout->rows[middle].of;
-        if (row->rank == spot->rank && row->pool == spot->pool && row->part == part) {
+        if (row->rank == slot->rank && row->pool == slot->pool && row->part == part) {
             return &layout->rows[middle];
         }
-        bool before = row->rank != spot->rank   ? row->rank < spot->rank
-                      : row->pool != spot->pool ? row->pool < spot->pool
+        bool before = row->rank != slot->rank   ? row->rank < slot->rank
+                      : row->pool != slot->pool ? row->pool < slot->pool
                                                 : row->part < part;
         low = before ? middle + 1 : low;
         high = before ? high : middle;
@@ -175,17 +175,17 @@ sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row
     return SL_OK;
 }
 
-sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
+sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_slot *slot,
                      struct tr_range range, struct tr_runs *out, struct sl_error *why)
 {
-    const struct tr_row *row = tr_layout_row(layout, spot);
+    const struct tr_row *row = tr_layout_row(layout, slot);
     if (row == NULL) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "rank %u of engine %" PRIu64 " has no part %u of pool %u", spot->rank,
-                       spot->engine_id, spot->part, spot->pool);
+                       "rank %u of engine %" PRIu64 " has no part %u of pool %u", slot->rank,
+                       slot->engine_id, slot->part, slot->pool);
     }
-    if (spot->device_block >= row->of.block_count) {
-        return sl_fail(why, SL_ERR_INVALID, "block %u of %" PRIu64, spot->device_block,
+    if (slot->device_block >= row->of.block_count) {
+        return sl_fail(why, SL_ERR_INVALID, "block %u of %" PRIu64, slot->device_block,
                        row->of.block_count);
     }
     if (range.length_bytes == 0 || range.length_bytes > row->of.length_bytes ||
@@ -193,15 +193,15 @@ sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
         return sl_fail(why, SL_ERR_INVALID, "bytes %" PRIu64 " + %" PRIu64 " of a part of %" PRIu64,
                        range.offset_bytes, range.length_bytes, row->of.length_bytes);
     }
-    if (!row->mapped || (row->device && !spot->unseen)) {
+    if (!row->mapped || (row->device && !slot->unseen)) {
         return sl_fail(why, SL_ERR_UNSUPPORTED, "rank %u of engine %" PRIu64 ": pool %u is %s",
-                       spot->rank, spot->engine_id, spot->pool,
+                       slot->rank, slot->engine_id, slot->pool,
                        row->mapped ? "device memory" : "not shared memory of this host");
     }
     const struct tr_layer *layers = &layout->layers[row->of.first_layer];
     uint32_t low = layer_at(layers, row->of.layer_count, range.offset_bytes);
     *out = (struct tr_runs){.layer = &layers[low],
-                            .device_block = spot->device_block,
+                            .device_block = slot->device_block,
                             .at_bytes = range.offset_bytes - layers[low].part_offset_bytes,
                             .left_bytes = range.length_bytes};
     return SL_OK;

@@ -5,7 +5,7 @@
 #define SL_TRANSPORTER_REGIONS_LAYOUT_H
 
 #include "actors/transporter/regions/spans.h"
-#include "actors/transporter/state/spot.h"
+#include "actors/transporter/state/slot.h"
 #include "ipc/msg/sl_layout.h"
 
 #define TR_NO_SPAN UINT32_MAX
@@ -49,7 +49,7 @@ void tr_layout_leave_out(struct tr_layout *layout, uint32_t buffer);
 void tr_layout_fini(struct tr_layout *layout); /* also of a zeroed one */
 
 /* Finds a part; NULL: the rank does not have it. */
-const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct tr_spot *spot);
+const struct tr_row *tr_layout_row(const struct tr_layout *layout, const struct tr_slot *slot);
 /* Converts the range of a part to layers [*first, *end) of the part, counted from 0. Errors:
  * SL_ERR_INVALID (not whole layers). */
 sl_err tr_layout_layers(const struct tr_layout *layout, const struct tr_row *row,
@@ -68,7 +68,7 @@ struct tr_runs { /* state of a walk over a range of a part */
 };
 /* Errors: SL_ERR_INVALID (no such part, block or range), SL_ERR_UNSUPPORTED (the memory is not
  * mapped here, or is device memory and the slot does not have `unseen`). */
-sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_spot *spot,
+sl_err tr_runs_begin(const struct tr_layout *layout, const struct tr_slot *slot,
                      struct tr_range range, struct tr_runs *out, struct sl_error *why);
 /* Gives the next run; adjacent runs are merged. False: the range is over. */
 bool tr_runs_next(struct tr_runs *runs, struct tr_run *out);

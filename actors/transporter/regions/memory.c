@@ -1,7 +1,7 @@
 /* actors/transporter/regions/memory.c - opens this node's index and arena, registers the arena. */
 #include "actors/transporter/regions/regions.h"
 
-bool tr_arena_same(struct transporter *self)
+bool tr_arena_is_current(struct transporter *self)
 {
     struct sl_arena *arena = self->arena.arena;
     bool same = arena != NULL && sl_arena_current(arena, self->env->paths->shm_dir) == SL_OK;
@@ -36,7 +36,7 @@ void tr_memory_step(struct transporter *self, uint64_t now_ns)
     }
     bool ready = sl_index_view_ready(self->env, &self->view);
     if (arena->arena != NULL) {
-        (void)tr_arena_same(self);
+        (void)tr_arena_is_current(self);
     } else {
         (void)sl_arena_attach(self->env->paths->shm_dir, 0, true, &arena->arena, NULL);
     }

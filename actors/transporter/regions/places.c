@@ -5,30 +5,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct tr_spot tr_spot_of(const struct sl_item_spot *item)
+struct tr_slot tr_slot_of(const struct sl_item_slot *item)
 {
-    return (struct tr_spot){.engine_id = item->engine_id,
+    return (struct tr_slot){.engine_id = item->engine_id,
                             .rank = (uint32_t)item->rank,
                             .pool = (uint32_t)item->pool,
                             .part = (uint32_t)item->part,
                             .device_block = (uint32_t)item->device_block};
 }
 
-static sl_err runs_begin(struct transporter *self, const struct tr_spot *spot,
-                         struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
+static sl_err runs_begin(struct transporter *self, const struct tr_slot *slot,
+                         struct tr_range range, struct tr_slot_walk *out, struct sl_error *why)
 {
-    sl_err err = tr_pools_view(self, spot->engine_id, &out->view, why);
-    return err == SL_OK ? tr_runs_begin(out->view.layout, spot, range, &out->runs, why) : err;
+    sl_err err = tr_pools_view(self, slot->engine_id, &out->view, why);
+    return err == SL_OK ? tr_runs_begin(out->view.layout, slot, range, &out->runs, why) : err;
 }
 
-sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
-                     struct tr_spot_shape *out, struct sl_error *why)
+sl_err tr_slot_shape(struct transporter *self, const struct tr_slot *slot,
+                     struct tr_slot_shape *out, struct sl_error *why)
 {
-    struct tr_spot_walk walk;
-    sl_err err = runs_begin(self, spot, (struct tr_range){.length_bytes = 1}, &walk, why);
+    struct tr_slot_walk walk;
+    sl_err err = runs_begin(self, slot, (struct tr_range){.length_bytes = 1}, &walk, why);
     if (err == SL_OK) {
-        const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
-        *out = (struct tr_spot_shape){.length_bytes = row->of.length_bytes,
+        const struct tr_row *row = tr_layout_row(walk.view.layout, slot);
+        *out = (struct tr_slot_shape){.length_bytes = row->of.length_bytes,
                                       .places_max = row->run_count,
                                       .block_count = row->of.block_count,
                                       .device = row->device};
@@ -36,22 +36,22 @@ sl_err tr_spot_shape(struct transporter *self, const struct tr_spot *spot,
     return err;
 }
 
-sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+sl_err tr_slot_places(struct transporter *self, const struct tr_slot *slot, struct tr_range range,
                       struct sl_fabric_place *places, uint32_t place_max, uint32_t *place_count,
                       struct sl_error *why)
 {
-    struct tr_spot_walk walk;
+    struct tr_slot_walk walk;
     struct tr_run run;
     uint32_t count = 0;
     SL_ASSERT(place_max <= SL_FABRIC_PLACES_MAX);
-    sl_err err = runs_begin(self, spot, range, &walk, why);
+    sl_err err = runs_begin(self, slot, range, &walk, why);
     if (err != SL_OK) {
         return err;
     }
     while (tr_runs_next(&walk.runs, &run)) {
         if (count == place_max) {
             return sl_fail(why, SL_ERR_LIMIT, "a part of pool %u lies at more than %u places",
-                           spot->pool, place_max);
+                           slot->pool, place_max);
         }
         places[count++] = (struct sl_fabric_place){.memory = walk.view.memories[run.span],
                                                    .offset_bytes = run.offset_bytes,
@@ -61,33 +61,33 @@ sl_err tr_spot_places(struct transporter *self, const struct tr_spot *spot, stru
     return SL_OK;
 }
 
-sl_err tr_spot_piece(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+sl_err tr_slot_piece(struct transporter *self, const struct tr_slot *slot, struct tr_range range,
                      struct sl_fabric_place *places, uint32_t place_max, uint32_t *used,
                      struct sl_fabric_piece *piece, struct sl_error *why)
 {
-    struct tr_spot_shape shape;
+    struct tr_slot_shape shape;
     uint32_t room = SL_MIN(place_max - *used, SL_FABRIC_PLACES_MAX);
-    sl_err err = tr_spot_places(self, spot, range, &places[*used], room, &piece->place_count, why);
-    err = err == SL_OK ? tr_spot_shape(self, spot, &shape, why) : err;
+    sl_err err = tr_slot_places(self, slot, range, &places[*used], room, &piece->place_count, why);
+    err = err == SL_OK ? tr_slot_shape(self, slot, &shape, why) : err;
     if (err == SL_OK) {
         piece->digest = shape.device ? NULL : piece->digest;
         piece->places = &places[*used];
-        piece->rail = self->rail_of_rank[spot->rank];
+        piece->rail = self->rail_of_rank[slot->rank];
         *used += piece->place_count;
     }
     return err;
 }
 
-sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+sl_err tr_slot_layers(struct transporter *self, const struct tr_slot *slot, struct tr_range range,
                       uint32_t *first, uint32_t *end, struct sl_error *why)
 {
-    struct tr_spot_walk walk;
+    struct tr_slot_walk walk;
     uint32_t from = 0, behind = 0;
-    sl_err err = runs_begin(self, spot, range, &walk, why);
+    sl_err err = runs_begin(self, slot, range, &walk, why);
     if (err != SL_OK) {
         return err;
     }
-    const struct tr_row *row = tr_layout_row(walk.view.layout, spot);
+    const struct tr_row *row = tr_layout_row(walk.view.layout, slot);
     err = tr_layout_layers(walk.view.layout, row, range, &from, &behind, why);
     if (err == SL_OK) {
         bool all = from == 0 && behind == row->of.layer_count;
@@ -100,7 +100,7 @@ sl_err tr_spot_layers(struct transporter *self, const struct tr_spot *spot, stru
 void tr_items_free(struct tr_items *items)
 {
     free(items->at);
-    free(items->spots);
+    free(items->slots);
     *items = (struct tr_items){0};
 }
 
@@ -115,9 +115,9 @@ static sl_err item_check(struct transporter *self, const struct tr_items *items,
         return sl_fail(why, SL_ERR_INVALID, "BRING.spots: none for item %u", number);
     }
     for (uint32_t i = 0; i < item->count; i++) {
-        const struct tr_spot *spot = &items->spots[item->first + i];
-        struct tr_spot_shape shape;
-        sl_err err = tr_spot_shape(self, spot, &shape, why);
+        const struct tr_slot *slot = &items->slots[item->first + i];
+        struct tr_slot_shape shape;
+        sl_err err = tr_slot_shape(self, slot, &shape, why);
         if (err != SL_OK) {
             return err;
         }
@@ -125,7 +125,7 @@ static sl_err item_check(struct transporter *self, const struct tr_items *items,
             return sl_fail(why, SL_ERR_INVALID,
                            "rank %u of engine %" PRIu64 " has %" PRIu64
                            " bytes of it, not %" PRIu64,
-                           spot->rank, spot->engine_id, shape.length_bytes, item->length_bytes);
+                           slot->rank, slot->engine_id, shape.length_bytes, item->length_bytes);
         }
         item->length_bytes = shape.length_bytes;
         item->device = item->device || shape.device;
@@ -146,17 +146,17 @@ sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body,
                      struct tr_items *out, struct sl_error *why)
 {
     uint32_t at = 0;
-    *out = (struct tr_items){.count = count, .spot_count = (uint32_t)body->spots.count};
+    *out = (struct tr_items){.count = count, .slot_count = (uint32_t)body->slots.count};
     out->at = calloc(count + 1u, sizeof(*out->at));
-    out->spots = calloc(out->spot_count + 1u, sizeof(*out->spots));
-    if (out->at == NULL || out->spots == NULL) {
+    out->slots = calloc(out->slot_count + 1u, sizeof(*out->slots));
+    if (out->at == NULL || out->slots == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u parts", count);
     }
     for (uint32_t i = 0; i < count; i++) {
         out->at[i].first = at;
-        for (; at < out->spot_count && body->spots.at[at].item == i; at++) {
-            out->spots[at] = tr_spot_of(&body->spots.at[at]);
-            out->spots[at].unseen = true; /* these bytes are checked (digests.h) */
+        for (; at < out->slot_count && body->slots.at[at].item == i; at++) {
+            out->slots[at] = tr_slot_of(&body->slots.at[at]);
+            out->slots[at].unseen = true; /* these bytes are checked (digests.h) */
         }
         out->at[i].count = at - out->at[i].first;
         sl_err err = item_check(self, out, i, why);
@@ -164,20 +164,20 @@ sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body,
             return err;
         }
     }
-    return at == out->spot_count
+    return at == out->slot_count
                ? SL_OK
                : sl_fail(why, SL_ERR_INVALID, "BRING.spots[%u] is of no item, or not in order", at);
 }
 
-sl_err tr_spot_walk_begin(struct transporter *self, const struct tr_spot *spot,
-                          struct tr_range range, struct tr_spot_walk *out, struct sl_error *why)
+sl_err tr_slot_walk_begin(struct transporter *self, const struct tr_slot *slot,
+                          struct tr_range range, struct tr_slot_walk *out, struct sl_error *why)
 {
-    struct tr_spot seen = *spot;
+    struct tr_slot seen = *slot;
     seen.unseen = false; /* the CPU cannot read device memory */
     return runs_begin(self, &seen, range, out, why);
 }
 
-bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *length_bytes)
+bool tr_slot_walk_next(struct tr_slot_walk *walk, unsigned char **at, uint64_t *length_bytes)
 {
     struct tr_run run;
     if (!tr_runs_next(&walk->runs, &run)) {
@@ -188,32 +188,32 @@ bool tr_spot_walk_next(struct tr_spot_walk *walk, unsigned char **at, uint64_t *
     return true;
 }
 
-sl_err tr_spot_digest(struct transporter *self, const struct tr_spot *spot, struct tr_range range,
+sl_err tr_slot_digest(struct transporter *self, const struct tr_slot *slot, struct tr_range range,
                       struct sl_digest_stream *stream, struct sl_error *why)
 {
-    struct tr_spot_walk walk;
+    struct tr_slot_walk walk;
     unsigned char *at = NULL;
     uint64_t length_bytes = 0;
-    sl_err err = tr_spot_walk_begin(self, spot, range, &walk, why);
-    while (err == SL_OK && tr_spot_walk_next(&walk, &at, &length_bytes)) {
+    sl_err err = tr_slot_walk_begin(self, slot, range, &walk, why);
+    while (err == SL_OK && tr_slot_walk_next(&walk, &at, &length_bytes)) {
         sl_digest_feed(stream, at, length_bytes);
     }
     return err;
 }
 
-sl_err tr_spot_copy(struct transporter *self, const struct tr_spot *from, const struct tr_spot *to,
+sl_err tr_slot_copy(struct transporter *self, const struct tr_slot *from, const struct tr_slot *to,
                     struct tr_range range, struct sl_error *why)
 {
-    struct tr_spot_walk source, target;
+    struct tr_slot_walk source, target;
     unsigned char *source_at = NULL, *target_at = NULL;
     uint64_t source_bytes = 0, target_bytes = 0;
-    sl_err err = tr_spot_walk_begin(self, from, range, &source, why);
+    sl_err err = tr_slot_walk_begin(self, from, range, &source, why);
     if (err == SL_OK) {
-        err = tr_spot_walk_begin(self, to, range, &target, why);
+        err = tr_slot_walk_begin(self, to, range, &target, why);
     }
     while (err == SL_OK) {
-        if ((source_bytes == 0 && !tr_spot_walk_next(&source, &source_at, &source_bytes)) ||
-            (target_bytes == 0 && !tr_spot_walk_next(&target, &target_at, &target_bytes))) {
+        if ((source_bytes == 0 && !tr_slot_walk_next(&source, &source_at, &source_bytes)) ||
+            (target_bytes == 0 && !tr_slot_walk_next(&target, &target_at, &target_bytes))) {
             break; /* both ranges have the same length */
         }
         uint64_t step_bytes = SL_MIN(source_bytes, target_bytes);

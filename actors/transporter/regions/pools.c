@@ -37,14 +37,14 @@ static void engine_unwatch(struct transporter *self, struct engine *engine)
 static void engine_over(struct transporter *self, struct engine *engine)
 {
     struct sl_msg reply = {.code = SL_OK};
-    bool refused = engine->refused && !engine->told;
+    bool refused = engine->refused && !engine->over_asked;
     SL_ASSERT(engine->added == 0 && engine->mapped == 0 && !engine->adding);
     if (engine->call_seq != 0) {
-        sl_calls_forget(self->calls, engine->call_seq);
+        sl_calls_drop(self->calls, engine->call_seq);
     }
     engine_unwatch(self, engine);
-    if (engine->told) {
-        sl_return_reply(self->env, &engine->over, &reply);
+    if (engine->over_asked) {
+        sl_reply_route_send(self->env, &engine->over, &reply);
     }
     self->pools->span_count -= engine->span_count;
     free(engine->buffers);
@@ -442,7 +442,7 @@ bool tr_pools_registered(struct transporter *self, uint32_t memory, const struct
 }
 
 /* Releases one region or buffer. False: a transfer or grant still uses it. */
-static bool engine_take_back(struct transporter *self, struct engine *engine)
+static bool engine_release_step(struct transporter *self, struct engine *engine)
 {
     bool gone = false;
     if (engine->adding) { /* cancel the registration */
@@ -474,7 +474,7 @@ static uint64_t engine_step(struct transporter *self, struct engine *engine, uin
         engine_add(self, engine);
         return engine->adding ? SL_NEVER_NS : 0; /* the fabric reports the end */
     case ENGINE_ENDING:
-        return engine_take_back(self, engine) ? 0 : now_ns + BUSY_NS;
+        return engine_release_step(self, engine) ? 0 : now_ns + BUSY_NS;
     case ENGINE_FREE:
     case ENGINE_ASKED:
     case ENGINE_READY:
@@ -565,8 +565,8 @@ void tr_pools_over(struct transporter *self, const struct sl_msg *msg)
         sl_reply_code(self->env, msg, SL_OK, NULL);
         return;
     }
-    engine->told = true; /* only the last repetition is answered */
-    sl_return_keep(msg, &engine->over);
+    engine->over_asked = true; /* only the last repetition is answered */
+    sl_reply_route_keep(msg, &engine->over);
     engine_end(self, engine);
 }
 

@@ -40,8 +40,8 @@ struct engine {
     bool listed;  /* scratch: present in the current list */
     bool adding;  /* the fabric is registering spans[added] */
     bool watched;
-    bool told; /* ENGINE_OVER arrived and waits for an answer */
-    struct sl_return over;
+    bool over_asked; /* ENGINE_OVER arrived and waits for an answer */
+    struct sl_reply_route over;
     uint64_t id, call_seq;
     struct sl_proc_id proc;
     struct buffer *buffers;

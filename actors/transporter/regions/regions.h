@@ -14,7 +14,7 @@ sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
 /* Opens index and arena, and registers the arena with the fabric, when this is due. */
 void tr_memory_step(struct transporter *self, uint64_t now_ns);
 /* Whether the mapped arena still is the node's. */
-bool tr_arena_same(struct transporter *self);
+bool tr_arena_is_current(struct transporter *self);
 void tr_memory_registered(struct transporter *self, uint32_t memory, const struct sl_error *why);
 void tr_memory_fini(struct transporter *self);
 

@@ -16,7 +16,7 @@ static bool is_from(const char *name, const struct sl_text *sender)
            memcmp(name, sender->at, sender->length) == 0;
 }
 
-bool tr_fence_covers(const struct sl_msg *fence, const struct sl_return *request)
+bool tr_fence_covers(const struct sl_msg *fence, const struct sl_reply_route *request)
 {
     bool before = is_from(request->to, &fence->sender) && seq_before(request->seq, fence->seq);
     return before && (fence->op_id == 0 || fence->op_id == request->op_id);

@@ -19,7 +19,7 @@ struct tr_fenced { /* zeroed: empty */
     uint32_t next;
 };
 /* Whether the fence (a FENCE without claims) covers the kept request. */
-bool tr_fence_covers(const struct sl_msg *fence, const struct sl_return *request);
+bool tr_fence_covers(const struct sl_msg *fence, const struct sl_reply_route *request);
 void tr_fenced_note(struct tr_fenced *fenced, const struct sl_msg *fence);
 /* Whether a remembered fence covers this request, which arrived after it. */
 bool tr_fenced_has(const struct tr_fenced *fenced, const struct sl_msg *request);

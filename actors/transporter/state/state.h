@@ -10,7 +10,7 @@
 #include "actors/transporter/control/control.h"
 #include "actors/transporter/control/health.h"
 #include "actors/transporter/state/fenced.h"
-#include "actors/transporter/state/spot.h"
+#include "actors/transporter/state/slot.h"
 #include "ipc/msg/sl_curve.h"
 #include "ipc/msg/sl_msg.h"
 #include "ipc/shm/sl_arena.h"
@@ -40,8 +40,8 @@
 #define TR_COMMIT_NS      (2 * SL_NS_PER_S)
 
 struct transporter;
-struct tr_pools;    /* regions/pools.c */
-struct tr_straight; /* pull/straight.c */
+struct tr_pools; /* regions/pools.c */
+struct tr_pulls; /* pull/straight.c */
 struct tr_service;
 
 /* ---- memory.c: this node's index and arena ---- */
@@ -85,7 +85,7 @@ struct tr_peer {
     uint64_t value_bytes;           /* mean size of the values read last */
     uint64_t owes_since_ns;         /* since when an answer is outstanding; 0: none is */
     bool complained;                /* its refusal was logged */
-    bool link_told;                 /* the failure of its link was logged */
+    bool link_logged;               /* the failure of its link was logged */
     bool expelled;                  /* its key was removed (keys.c); fabric_peer is invalid then */
     char key[SL_CURVE_TEXT_BYTES];  /* contents of its NAME.pub; "": not read yet */
     char kept[129];                 /* expelled: its address */
@@ -109,7 +109,7 @@ struct tr_question {
 };
 
 /* ---- holder.c ---- */
-struct tr_reach { /* a range of the arena */
+struct tr_pinned_range { /* a range of the arena */
     uint64_t offset_bytes, length_bytes;
 };
 struct tr_pin_set {
@@ -119,18 +119,18 @@ struct tr_pin_set {
     uint64_t expires_ns, incarnation;
     uint64_t seq, op_id, trace_id, bytes_max, call_seq; /* while promoting */
     bool chain;
-    struct sl_item_sought *items; /* while promoting: a copy that owns its strings */
-    sl_pin *pins;                 /* pin_count */
-    struct tr_reach *ranges;      /* pinned ranges, which the peer may read */
+    struct sl_item_sought *items;   /* while promoting: a copy that owns its strings */
+    sl_pin *pins;                   /* pin_count */
+    struct tr_pinned_range *ranges; /* pinned ranges, which the peer may read */
     uint32_t pin_count, range_hint;
 };
 
 /* ---- fetch.c, trips.c ---- */
-enum tr_look_state { TR_LOOK_DUE, TR_LOOK_ASKED, TR_LOOK_RIGHT };
+enum tr_verify_state { TR_VERIFY_DUE, TR_VERIFY_ASKED, TR_VERIFY_OK };
 struct tr_target { /* a pool slot that receives a part */
-    struct tr_spot spot;
+    struct tr_slot slot;
     bool device;  /* device memory, which the CPU cannot read */
-    uint8_t look; /* enum tr_look_state: whether the digest there was verified */
+    uint8_t look; /* enum tr_verify_state: whether the digest there was verified */
 };
 struct tr_part {
     const char *key;
@@ -143,7 +143,7 @@ struct tr_part {
     struct tr_target *targets; /* in the unit's allocation */
     uint32_t target_count;     /* 0: into the arena */
     uint32_t read_count;       /* targets to read into: 1 or target_count */
-    uint64_t spot_bytes;
+    uint64_t slot_bytes;
 };
 struct tr_wait {
     struct tr_wait *next;
@@ -165,7 +165,7 @@ struct tr_unit {                      /* an object, or a block with all its part
     sl_err cancelled; /* pull: if not SL_OK, the unit ends with it once nothing is written for it */
     uint32_t place_count;                /* upper bound over all its reads */
     uint32_t read_count;                 /* of all its parts */
-    uint32_t copied_parts, copied_spots; /* copying: parts done, slots of this part */
+    uint32_t copied_parts, copied_slots; /* copying: parts done, slots of this part */
     uint64_t copied_bytes;
     sl_err code;                 /* last reason why it is not here yet */
     struct sl_item_group wanted; /* of a block: its options, without its key */
@@ -176,14 +176,14 @@ struct tr_unit {                      /* an object, or a block with all its part
 struct tr_fetch {
     bool used;
     uint64_t number, deadline_ns;
-    struct sl_return back;
+    struct sl_reply_route back;
     bool pull, cancelled; /* a pull is answered when all its units have ended */
     uint64_t copied_bytes;
     uint32_t item_count, open;
     uint64_t *codes; /* item_count */
 };
 enum tr_phase { TR_FREE, TR_PIN, TR_RESERVE, TR_READ, TR_CHECK, TR_COPY, TR_COMMIT };
-struct tr_trip {
+struct tr_fetch_batch {
     struct tr_question question; /* used in TR_PIN; first member */
     enum tr_phase phase;
     uint32_t peer, unit_count;
@@ -198,7 +198,7 @@ struct tr_seek { /* SEEK from a client of this node */
     struct tr_question question;
     bool used, remove;
     bool missed; /* a live peer may not have received it */
-    struct sl_return back;
+    struct sl_reply_route back;
     struct sl_item_seen *items;
     uint32_t count;
 };
@@ -209,17 +209,17 @@ struct tr_removal { /* SEEK from a peer that removes keys */
 };
 
 /* ---- finder.c: the directory's read interface; tests supply their own ---- */
-struct tr_guide {
+struct tr_directory_ops {
     void *context;
     sl_err (*lookup)(void *context, const struct sl_directory_lookup *lookup); /* NULL: none */
     void (*flush)(void *context, uint64_t now_ns); /* sends the queued look-ups */
     uint32_t (*members)(void *context, const struct sl_directory_member **out);
 };
-struct tr_batch; /* units whose holders are looked up together */
+struct tr_lookup_batch; /* units whose holders are looked up together */
 
 struct tr_fence {
     bool used;
-    struct sl_return back;
+    struct sl_reply_route back;
     /* Number of things to wait for: fetch batches that still read into its claims, loans that peers
      * may still read, and hand-overs that are still read here. Each has the fence's bit set. */
     uint32_t waiting;
@@ -236,19 +236,19 @@ struct tr_events {
 };
 
 struct tr_metrics {
-    sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, trips;
+    sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, fetch_batches;
     sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
     sl_metric unanswered, names_twice;
     sl_metric seeks, keys_sought;
     sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
 };
 
-struct tr_twice { /* a peer reports that another node has our name */
+struct tr_name_report { /* a peer reports that another node has our name */
     uint64_t until_ns;
     char text[SL_ERROR_TEXT_BYTES];
 };
 
-struct tr_stranger { /* a node that was refused because of its key */
+struct tr_unknown_node { /* a node that was refused because of its key */
     uint64_t said_ns, until_ns;
     char said[SL_ERROR_TEXT_BYTES];    /* text of the last log line */
     char trouble[SL_ERROR_TEXT_BYTES]; /* until until_ns: a refused node has a peer's address */
@@ -266,21 +266,21 @@ struct transporter {
     struct tr_service *service; /* publish/service.c; NULL: no directory */
     struct handover *handover;  /* direct hand-over (handover.h); NULL: no cluster */
     bool drained;
-    bool whole_arena;             /* verbs: register the arena only when all its pages exist */
-    struct tr_pools *pools;       /* engines' pools; NULL: not registered */
-    struct tr_straight *straight; /* state of pulls; NULL: pools are not registered */
+    bool whole_arena;          /* verbs: register the arena only when all its pages exist */
+    struct tr_pools *pools;    /* engines' pools; NULL: not registered */
+    struct tr_pulls *straight; /* state of pulls; NULL: pools are not registered */
 
     char node[TR_NAME_BYTES];
     struct sl_control *control; /* NULL: no cluster */
     struct sl_codec *codec_in, *codec_out;
     uint64_t next_seq, incarnation, next_op_id;
-    struct tr_twice twice;
-    struct tr_stranger stranger;
+    struct tr_name_report twice;
+    struct tr_unknown_node stranger;
     char trouble[SL_METRICS_REASON_BYTES]; /* reason of the degraded state; "": healthy */
     struct tr_peer *peers;                 /* TR_PEERS_MAX */
     uint32_t peer_count;
-    struct tr_guide guide;
-    struct tr_batch *batches; /* the open batch, then SL_DIRECTORY_LOOKUPS_MAX in flight */
+    struct tr_directory_ops guide;
+    struct tr_lookup_batch *batches; /* the open batch, then SL_DIRECTORY_LOOKUPS_MAX in flight */
     uint64_t members_due_ns, members_seen_ns;
     uint64_t peers_file_due_ns;
     bool peers_file_refused;    /* the reason was logged */
@@ -312,8 +312,8 @@ struct transporter {
     struct tr_unit *queue_first, **queue_end; /* queue_end: link for the next unit */
     uint32_t parts_open;
     struct sl_missing *missing;
-    struct tr_trip *trips; /* trip_max */
-    uint32_t trip_max, trips_open;
+    struct tr_fetch_batch *fetch_batches; /* trip_max */
+    uint32_t fetch_batch_max, fetch_batches_open;
     struct tr_question *questions; /* open, oldest first; members of fetch batches and seeks */
     struct tr_fence fences[TR_FENCES_MAX];
     struct tr_fenced fenced;
@@ -340,7 +340,7 @@ static inline bool tr_share_allows(uint64_t own, uint64_t more, uint64_t used, u
 }
 
 enum tr_call {
-    TR_CALL_NOBODY = 1,
+    TR_CALL_IGNORED = 1,
     TR_CALL_TRIP,
     TR_CALL_PROMOTE,
     TR_CALL_REMOVAL,

@@ -13,7 +13,7 @@ from typing import List, Optional, Tuple
 
 from mooncake.daemons import http, library
 from mooncake.daemons.admin import Admin, json_answer
-from mooncake.daemons.daemon import Kept, Programs, log, make_directory, remove_leftovers, run, write_file
+from mooncake.daemons.daemon import PeriodicCheck, Programs, log, make_directory, remove_leftovers, run, write_file
 from mooncake.daemons.flags import CLIENT, Failure, Flags
 from mooncake.daemons.join import Port
 from mooncake.daemons.node import MIB
@@ -25,7 +25,7 @@ TICK_S = 1
 START_S, START_PAUSE_S = 30, 0.2  # to wait for a master that starts at the same time
 
 
-class Lender:
+class Contributor:
     def __init__(self, flags: Flags):
         self.flags = flags
         self.name = http.address_text(flags["host"], flags["port"])  # of the contribution
@@ -33,7 +33,7 @@ class Lender:
         self.node: Optional[library.Node] = None
         self.lent = False
         self.listeners: List[Tuple[socket.socket, str, int]] = []
-        self.sign, self.kept = "", Kept()
+        self.sign, self.kept = "", PeriodicCheck()
 
     def bind(self) -> None:
         """Binds all ports, so that a port in use is found before anything is contributed. No request is answered yet."""
@@ -50,23 +50,23 @@ class Lender:
                 raise http.listen_error(error, host, port) from error
 
     # ---- contributing
-    def _lend(self) -> None:
+    def _contribute(self) -> None:
         self.node = self.node or library.Node(self.instance, self.programs.bin)
         if self.length:
             self.node.contribute(self.name, self.length)
 
-    def _is_lent(self) -> bool:
+    def _is_contributed(self) -> bool:
         """Whether the node has the contribution. The client library repeats it at a new node by itself; this only checks."""
         try:
             return any(one.name == self.name and one.pid == os.getpid() for one in self.node.segments())
         except library.NodeError:
             return False
 
-    def _lend_again(self) -> None:
-        was, self.lent, why = self.lent, self._is_lent(), "the node does not have it"
+    def _contribute_again(self) -> None:
+        was, self.lent, why = self.lent, self._is_contributed(), "the node does not have it"
         if not self.lent:
             try:
-                self._lend()
+                self._contribute()
                 self.lent = True
             except library.NodeError as error:
                 why = str(error)
@@ -76,12 +76,12 @@ class Lender:
         if self.lent != was:
             log("info" if self.lent else "warn", f"segment '{self.name}': {'the node has it again' if self.lent else why}")
 
-    async def lend_first(self, ended: asyncio.Event) -> None:
+    async def contribute_first(self, ended: asyncio.Event) -> None:
         """Contributes; waits for a master that is starting. Raises Failure."""
         until, told = time.monotonic() + START_S, False
         while not ended.is_set():
             try:
-                await asyncio.to_thread(self._lend)
+                await asyncio.to_thread(self._contribute)
                 self.lent = True
                 return
             except library.NodeError as error:
@@ -127,7 +127,7 @@ class Lender:
         self.programs = Programs()
         self.instance = instance_of_master(self.flags["master_server_address"])
         self.runtime_dir = json_value(await self.programs.run("config", "--json", "--instance", self.instance), "runtime_dir")
-        await self.lend_first(ended)
+        await self.contribute_first(ended)
         if ended.is_set():
             return
         await self.check_offload()
@@ -148,7 +148,7 @@ class Lender:
                 except asyncio.TimeoutError:
                     self.kept.look(self.keep_sign, f"'{self.sign}' was removed, and cannot be written again")
                     if self.length:
-                        await asyncio.to_thread(self._lend_again)
+                        await asyncio.to_thread(self._contribute_again)
         finally:
             await server.close()
             await port.close()
@@ -175,7 +175,7 @@ def json_value(said: bytes, name: str) -> str:
 
 
 async def _client(flags: Flags, ended: asyncio.Event) -> None:
-    lender = Lender(flags)
+    lender = Contributor(flags)
     try:
         lender.bind()
         await lender.life(ended)

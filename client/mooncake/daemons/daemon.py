@@ -208,7 +208,7 @@ def keep_file(path: str, text: str, mode: int = 0o600) -> None:
         log("warn", f"'{path}' was removed; written again")
 
 
-class Kept:
+class PeriodicCheck:
     """Runs a periodic check and logs each new failure once."""
 
     def __init__(self) -> None:

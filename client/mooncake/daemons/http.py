@@ -176,7 +176,7 @@ def address_of(peer: Any) -> bytes:
     return mapped.packed if mapped else address.packed[:8]
 
 
-class Crowd:
+class ConnectionCounts:
     """Connections in order of age, counted by address."""
 
     def __init__(self, of_one_max: int):
@@ -212,8 +212,8 @@ class Server:
         self.routes = {route.path: route for route in routes}
         self.guard = guard
         self.here: Dict["Connection", None] = {}
-        self.reading = Crowd(OF_ONE_ADDRESS)  # connections with an incomplete request
-        self.served = Crowd(OF_ONE_ADDRESS)  # connections that are being answered
+        self.reading = ConnectionCounts(OF_ONE_ADDRESS)  # connections with an incomplete request
+        self.served = ConnectionCounts(OF_ONE_ADDRESS)  # connections that are being answered
         self.bodies: Dict["Connection", int] = {}
         self._servers: List[asyncio.AbstractServer] = []
         self._tending: Optional[asyncio.Task] = None
@@ -250,7 +250,7 @@ class Server:
         self.reading.remove(one)
         self.served.remove(one)
 
-    def move(self, one: "Connection", crowd: Optional[Crowd]) -> None:
+    def move(self, one: "Connection", crowd: Optional[ConnectionCounts]) -> None:
         self.reading.remove(one)
         self.served.remove(one)
         goes = crowd.add(one, one.address) if crowd is not None and one in self.here else None

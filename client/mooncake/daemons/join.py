@@ -27,7 +27,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from mooncake.daemons.daemon import keep_file, log, make_directory, read_file, remove_leftovers, write_file
 from mooncake.daemons.flags import Failure
-from mooncake.daemons.http import Crowd, address_of, own_address
+from mooncake.daemons.http import ConnectionCounts, address_of, own_address
 from mooncake.places import split_address
 
 MEMBERS_MAX = 64
@@ -274,7 +274,7 @@ class Port:
 
     def __init__(self, version: str, instance: str, cluster: Optional["Cluster"] = None, greet_s: float = 0):
         self.version, self.instance, self.cluster, self.greet_s = version, instance, cluster, greet_s or GREET_S
-        self._strangers = Crowd(OF_ONE_ADDRESS)
+        self._unauthenticated = ConnectionCounts(OF_ONE_ADDRESS)
         self._here: Dict[asyncio.StreamWriter, "asyncio.Task[Any]"] = {}
         self._server: Optional[asyncio.AbstractServer] = None
 
@@ -292,17 +292,17 @@ class Port:
     def _push(self, writer: Optional[asyncio.StreamWriter]) -> bool:
         if writer is None:
             return False
-        self._strangers.remove(writer)
+        self._unauthenticated.remove(writer)
         self._here.pop(writer, None)
         writer.transport.abort()
         return True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._here) >= CONNECTIONS_MAX and not self._push(self._strangers.crowded()):
+        if len(self._here) >= CONNECTIONS_MAX and not self._push(self._unauthenticated.crowded()):
             writer.transport.abort()
             return
         self._here[writer] = asyncio.current_task()
-        self._push(self._strangers.add(writer, address_of(writer.get_extra_info("peername"))))
+        self._push(self._unauthenticated.add(writer, address_of(writer.get_extra_info("peername"))))
         try:
             await self._talk(reader, writer)
             writer.write_eof()  # a close with unread input would discard the last line
@@ -310,7 +310,7 @@ class Port:
         except (OSError, asyncio.TimeoutError, Failure):
             pass  # a probe, or a peer that has disconnected
         finally:
-            self._strangers.remove(writer)
+            self._unauthenticated.remove(writer)
             self._here.pop(writer, None)
             writer.transport.abort()
 
@@ -324,7 +324,7 @@ class Port:
         try:
             if not proved(self.cluster.secret, "join", challenge, line):
                 raise Failure("another secret, or none")
-            self._strangers.remove(writer)
+            self._unauthenticated.remove(writer)
             answer = self.cluster.take(line["join"], writer.get_extra_info("peername"))
         except (Failure, OSError) as error:
             answer = {"error": str(error)}

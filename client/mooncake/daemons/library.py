@@ -82,9 +82,9 @@ def _load(bin_directory: str) -> ctypes.CDLL:
     for name, arguments in {
             "sl_client_open": [POINTER(_Options), POINTER(c_void_p), POINTER(_Error)],
             "sl_client_close": [POINTER(c_void_p)],
-            "sl_contribute": [c_void_p, c_char_p, c_uint64, c_bool, c_uint64, POINTER(_Error)],
-            "sl_withdraw": [c_void_p, c_char_p, c_uint64, POINTER(_Error)],
-            "sl_contributions": [c_void_p, POINTER(_Contribution), POINTER(c_uint32), c_uint64, POINTER(_Error)],
+            "sl_segment_mount": [c_void_p, c_char_p, c_uint64, c_bool, c_uint64, POINTER(_Error)],
+            "sl_segment_unmount": [c_void_p, c_char_p, c_uint64, POINTER(_Error)],
+            "sl_segments": [c_void_p, POINTER(_Contribution), POINTER(c_uint32), c_uint64, POINTER(_Error)],
             "sl_stat_batch": [c_void_p, POINTER(_Key), c_uint32, POINTER(_Stat), POINTER(c_int)],
             "sl_list": [c_void_p, c_char_p, _EACH, c_void_p, POINTER(_Error)],
             "sl_remove_batch_heeding": [c_void_p, POINTER(_Key), c_uint32, c_bool, POINTER(c_int), c_uint64, POINTER(_Error)],
@@ -118,14 +118,14 @@ class Node:
     __del__ = close
 
     def contribute(self, name: str, length: int) -> None:
-        self._call("sl_contribute", name.encode(), length, False, CALL_NS)
+        self._call("sl_segment_mount", name.encode(), length, False, CALL_NS)
 
     def withdraw(self, name: str) -> None:
-        self._call("sl_withdraw", name.encode(), CALL_NS)
+        self._call("sl_segment_unmount", name.encode(), CALL_NS)
 
     def segments(self) -> List[Segment]:
         infos, count = (_Contribution * CONTRIBUTIONS_MAX)(), c_uint32()
-        self._call("sl_contributions", infos, byref(count), CALL_NS)
+        self._call("sl_segments", infos, byref(count), CALL_NS)
         return [Segment(info.name.decode("utf-8", "replace"), info.number, info.length_bytes, info.used_bytes, info.value_count,
                         info.process.decode("utf-8", "replace"), info.pid) for info in infos[:count.value]]
 

@@ -9,7 +9,7 @@ from typing import List, Optional, Tuple
 
 from mooncake.daemons import http
 from mooncake.daemons.admin import Admin
-from mooncake.daemons.daemon import Kept, Programs, log, run, secret
+from mooncake.daemons.daemon import PeriodicCheck, Programs, log, run, secret
 from mooncake.daemons.flags import MASTER, Failure, Flags
 from mooncake.daemons.join import Cluster, Port, open_directory
 from mooncake.daemons.node import MIB, Node, Taken
@@ -30,7 +30,7 @@ class Master:
         self.listeners: List[Tuple[socket.socket, str, int]] = []
         self.trouble = ""
         self.was_ready = False
-        self.kept = Kept()
+        self.kept = PeriodicCheck()
         self.taken: Optional[Taken] = None
         self.taken_since: Optional[float] = None
 

@@ -92,7 +92,7 @@ void view::take_part(PyObject *given)
     }
 }
 
-sl_piece view::piece(uint64_t offset_bytes) const
+sl_iov view::piece(uint64_t offset_bytes) const
 {
     return {copy != nullptr ? copy.get() : held.buf, static_cast<uint64_t>(held.len), offset_bytes};
 }
@@ -234,8 +234,8 @@ const sl_store_terms *terms::share(uint32_t first, uint32_t count, uint32_t tota
 /* ---- pieces ---- */
 
 items::items(const keys &names, const numbers &addrs, const numbers &sizes)
-    : at(std::make_unique<sl_pieces[]>(names.count)),
-      pieces(std::make_unique_for_overwrite<sl_piece[]>(names.count))
+    : at(std::make_unique<sl_iov_list[]>(names.count)),
+      pieces(std::make_unique_for_overwrite<sl_iov[]>(names.count))
 {
     for (uint32_t i = 0; i < names.count; i++) {
         pieces[i] = {address(addrs.at[i]), sizes.at[i], 0};
@@ -244,12 +244,12 @@ items::items(const keys &names, const numbers &addrs, const numbers &sizes)
 }
 
 items::items(const keys &names, const lists &addrs, const lists &sizes, const lists *offsets)
-    : at(std::make_unique<sl_pieces[]>(names.count)),
-      pieces(std::make_unique_for_overwrite<sl_piece[]>(addrs.total))
+    : at(std::make_unique<sl_iov_list[]>(names.count)),
+      pieces(std::make_unique_for_overwrite<sl_iov[]>(addrs.total))
 {
     const uint64_t *addr = addrs.at.get(), *size = sizes.at.get();
     const uint64_t *offset = offsets == nullptr ? nullptr : offsets->at.get();
-    sl_piece *to = pieces.get();
+    sl_iov *to = pieces.get();
     for (uint32_t i = 0; i < names.count; i++) {
         const uint32_t count = addrs.counts[i];
         const bool fits =

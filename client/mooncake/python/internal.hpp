@@ -71,7 +71,7 @@ class view
     ~view();
     void take(PyObject *given);
     void take_part(PyObject *given); /* RuntimeError unless one-dimensional, of bytes */
-    [[nodiscard]] sl_piece piece(uint64_t offset_bytes = 0) const;
+    [[nodiscard]] sl_iov piece(uint64_t offset_bytes = 0) const;
 
   private:
     Py_buffer held = {};
@@ -146,10 +146,10 @@ class items
     items(const keys &names, const lists &addrs, const lists &sizes,
           const lists *offsets = nullptr);
 
-    std::unique_ptr<sl_pieces[]> at;
+    std::unique_ptr<sl_iov_list[]> at;
 
   private:
-    std::unique_ptr<sl_piece[]> pieces;
+    std::unique_ptr<sl_iov[]> pieces;
 };
 
 inline void *address(uint64_t number)

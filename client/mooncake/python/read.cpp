@@ -7,7 +7,7 @@ namespace mc
 constexpr int tries_max = 16; /* for a value that is replaced by a larger one during each read */
 constexpr size_t small_bytes = 8192;
 
-static void read(store &self, sl_pieces *items, uint32_t count, sl_store_reading how,
+static void read(store &self, sl_iov_list *items, uint32_t count, sl_store_reading how,
                  int64_t *results, uint64_t *lengths)
 {
     in_batches(count, results, [&](uint32_t first, uint32_t some, int64_t *to) {
@@ -29,8 +29,8 @@ static py::ref read_list(store &self, const items &what, uint32_t count, sl_stor
 static py::ref values_of(store &self, const sl_object_key *names, uint32_t count)
 {
     std::vector<py::ref> values(count);
-    auto items = std::make_unique<sl_pieces[]>(count);
-    auto pieces = std::make_unique<sl_piece[]>(count);
+    auto items = std::make_unique<sl_iov_list[]>(count);
+    auto pieces = std::make_unique<sl_iov[]>(count);
     auto results = std::make_unique<int64_t[]>(count);
     auto lengths = std::make_unique<uint64_t[]>(count);
     bool grew = true;
@@ -64,8 +64,8 @@ static py::ref values_of(store &self, const sl_object_key *names, uint32_t count
 static py::ref get(store &self, const key &name)
 {
     char small[small_bytes];
-    const sl_piece piece = {small, sizeof small, 0};
-    sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
+    const sl_iov piece = {small, sizeof small, 0};
+    sl_iov_list item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
     int64_t result = SL_STORE_INVALID;
     uint64_t length = 0;
     read(self, &item, 1, SL_STORE_SIZED, &result, &length);
@@ -125,8 +125,8 @@ static py::ref batch_get_buffer(store &self, const keys &names)
 
 static int64_t get_into(store &self, const key &name, uint64_t addr, uint64_t size)
 {
-    const sl_piece piece = {address(addr), size, 0};
-    sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
+    const sl_iov piece = {address(addr), size, 0};
+    sl_iov_list item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
     int64_t result = SL_STORE_INVALID;
     uint64_t length = 0;
     read(self, &item, 1, SL_STORE_WHOLE, &result, &length);

@@ -11,7 +11,7 @@ namespace mc
 constexpr uint32_t refused_lines_max = 60; /* a minute */
 
 /* Prints why a put was refused; the code lacks it. Lines are limited: engines may retry. */
-static void say_refused(const sl_error &why)
+static void refusal_print(const sl_error &why)
 {
     static uint64_t began_ns; /* accessed with the GIL held */
     static uint32_t lines;
@@ -28,8 +28,8 @@ static void say_refused(const sl_error &why)
     }
 }
 
-static void write(store &self, sl_pieces *items, uint32_t count, const terms &config, unsigned kind,
-                  int *codes)
+static void write(store &self, sl_iov_list *items, uint32_t count, const terms &config,
+                  unsigned kind, int *codes)
 {
     sl_error why = {};
     sl_store_terms share;
@@ -37,7 +37,7 @@ static void write(store &self, sl_pieces *items, uint32_t count, const terms &co
         sl_store_write(self.at, items + first, some, config.share(first, some, count, share), kind,
                        to, &why);
     });
-    say_refused(why);
+    refusal_print(why);
 }
 
 static py::ref write_list(store &self, const items &what, uint32_t count, const terms &config,
@@ -49,13 +49,13 @@ static py::ref write_list(store &self, const items &what, uint32_t count, const 
 }
 
 /* Without bytes there is no object to store, which is no failure. */
-static int write_one(store &self, const sl_object_key &name, const std::vector<sl_piece> &pieces,
+static int write_one(store &self, const sl_object_key &name, const std::vector<sl_iov> &pieces,
                      const terms &config, unsigned kind)
 {
-    sl_pieces item = {.key = name,
-                      .bundle = {},
-                      .at = pieces.data(),
-                      .count = static_cast<uint32_t>(pieces.size())};
+    sl_iov_list item = {.key = name,
+                        .bundle = {},
+                        .at = pieces.data(),
+                        .count = static_cast<uint32_t>(pieces.size())};
     int code = SL_STORE_OK;
     if (!pieces.empty() || !set_up(self)) {
         write(self, &item, 1, config, kind, &code);
@@ -68,8 +68,8 @@ static int write_one(store &self, const sl_object_key &name, const std::vector<s
 template <unsigned kind>
 static int put(store &self, const key &name, const view &value, const terms &config)
 {
-    const sl_piece piece = value.piece();
-    sl_pieces item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
+    const sl_iov piece = value.piece();
+    sl_iov_list item = {.key = name, .bundle = {}, .at = &piece, .count = 1};
     int code = SL_STORE_INVALID;
     write(self, &item, 1, config, kind | SL_STORE_COPYING, &code);
     return code;
@@ -81,8 +81,8 @@ static int put_batch(store &self, const keys &names, const views &values, const 
     if (names.count != values.count || !set_up(self)) {
         return SL_STORE_INVALID;
     }
-    auto items = std::make_unique<sl_pieces[]>(names.count);
-    auto pieces = std::make_unique<sl_piece[]>(names.count);
+    auto items = std::make_unique<sl_iov_list[]>(names.count);
+    auto pieces = std::make_unique<sl_iov[]>(names.count);
     auto codes = std::make_unique<int[]>(names.count);
     for (uint32_t i = 0; i < names.count; i++) {
         pieces[i] = values.at[i].piece();
@@ -116,11 +116,11 @@ template <unsigned kind> struct parts {
         const key name(args[0]);
         const terms config(named == 1 ? args[count] : nullptr);
         auto views = std::make_unique<view[]>(static_cast<size_t>(count));
-        std::vector<sl_piece> pieces;
+        std::vector<sl_iov> pieces;
         uint64_t total = 0;
         for (Py_ssize_t i = 1; i < count; i++) {
             views[static_cast<size_t>(i)].take_part(args[i]);
-            const sl_piece piece = views[static_cast<size_t>(i)].piece(total);
+            const sl_iov piece = views[static_cast<size_t>(i)].piece(total);
             total += piece.length_bytes;
             if (piece.length_bytes > 0) {
                 pieces.push_back(piece);
@@ -147,7 +147,7 @@ template <unsigned kind> struct parts {
 template <unsigned kind>
 static int put_from(store &self, const key &name, uint64_t addr, uint64_t size, const terms &config)
 {
-    std::vector<sl_piece> pieces;
+    std::vector<sl_iov> pieces;
     if (size > 0) {
         pieces.push_back({address(addr), size, 0});
     }
@@ -158,7 +158,7 @@ static int put_from_with_metadata(store &self, const key &name, uint64_t addr,
                                   uint64_t metadata_addr, uint64_t size, uint64_t metadata_size,
                                   const terms &config)
 {
-    std::vector<sl_piece> pieces;
+    std::vector<sl_iov> pieces;
     if (metadata_size > 0) {
         pieces.push_back({address(metadata_addr), metadata_size, 0});
     }
@@ -207,7 +207,7 @@ static py::ref put_session_start(store &self, const keys &names, const numbers &
         sl_store_put_session_start(self.at, names.at.get() + first, sizes.at.get() + first, count,
                                    config.share(first, count, names.count, share), to, &why);
     });
-    say_refused(why);
+    refusal_print(why);
     return codes;
 }
 

@@ -41,7 +41,7 @@ void store_results_fill(int64_t *results, uint32_t count, int code)
     }
 }
 
-void *store_room(uint32_t count, size_t item_bytes)
+void *store_calloc(uint32_t count, size_t item_bytes)
 {
     return calloc((size_t)count + 1, item_bytes);
 }

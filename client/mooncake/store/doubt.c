@@ -18,7 +18,7 @@ static _Atomic uint64_t *doubt_slot(struct store_base *base, uint64_t hash)
     return &base->doubts[hash % STORE_DOUBTS];
 }
 
-static bool doubt_stands(uint64_t slot, uint64_t hash, uint64_t now_ms)
+static bool doubt_valid(uint64_t slot, uint64_t hash, uint64_t now_ms)
 {
     uint64_t left_ms = ((slot & DOUBT_TIME_MASK) - now_ms) & DOUBT_TIME_MASK;
     return ((slot ^ hash) & DOUBT_HASH_MASK) == 0 && left_ms - 1 < DOUBT_MS;
@@ -80,7 +80,7 @@ static uint64_t doubt_of(struct store_base *base, struct sl_object_key key)
     }
     uint64_t hash = store_key_hash(key);
     uint64_t slot = atomic_load_explicit(doubt_slot(base, hash), memory_order_relaxed);
-    return doubt_stands(slot, hash, now_ms) ? slot : 0;
+    return doubt_valid(slot, hash, now_ms) ? slot : 0;
 }
 
 void store_doubt_misfit(struct store_base *base, struct sl_object_key key)

@@ -66,8 +66,8 @@ static int hold_copy(struct sl_store *store, struct store_base *base, struct sl_
     uint64_t local_bytes = 0, length_bytes = 0;
     int64_t result = SL_STORE_NOT_READY;
     for (int tries = 0; tries < COPY_TRIES_MAX; tries++) {
-        const struct sl_piece piece = {.at = copy, .length_bytes = local_bytes};
-        struct sl_pieces item = {.key = key, .at = &piece, .count = copy == NULL ? 0 : 1};
+        const struct sl_iov piece = {.at = copy, .length_bytes = local_bytes};
+        struct sl_iov_list item = {.key = key, .at = &piece, .count = copy == NULL ? 0 : 1};
         sl_store_read(store, &item, 1, SL_STORE_SIZED, &result, &length_bytes);
         if (result != SL_STORE_INVALID || length_bytes <= local_bytes) {
             break;
@@ -107,8 +107,8 @@ static int hold_pinned(struct store_base *base, struct sl_view *view, struct sl_
 
 /* A batch from disk may take longer than the timeout of a call. Continues while values still
  * arrive; the last wait begins before the ceiling. */
-static void hold_rest(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
-                      uint64_t ceiling_ns, struct sl_view *views, sl_err *errs)
+static void hold_retry(struct store_base *base, const struct sl_object_key *mapped, uint32_t count,
+                       uint64_t ceiling_ns, struct sl_view *views, sl_err *errs)
 {
     bool any = false;
     for (uint32_t i = 0; i < count && !any; i++) {
@@ -131,7 +131,7 @@ static void hold_batch(struct sl_store *store, struct store_base *base,
     uint64_t ceiling_ns = store_ceiling_ns(base, 0);
     store_errs_open(errs, count);
     sl_err err = sl_get_pinned_batch(base->client, mapped, views, count, errs, 0, NULL);
-    hold_rest(base, mapped, count, ceiling_ns, views, errs);
+    hold_retry(base, mapped, count, ceiling_ns, views, errs);
     store_errs_close(errs, count, err);
     for (uint32_t i = 0; i < count; i++) {
         if (mapped[i].length != 0 &&
@@ -155,9 +155,9 @@ void sl_store_hold(struct sl_store *store, const struct sl_object_key *keys, uin
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) struct sl_object_key *mapped = store_room(count, sizeof *mapped);
-    SL_AUTO(free) struct sl_view *views = store_room(count, sizeof *views);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct sl_object_key *mapped = store_calloc(count, sizeof *mapped);
+    SL_AUTO(free) struct sl_view *views = store_calloc(count, sizeof *views);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     memset(buffers, 0, count * sizeof(void *));
     store_codes_fill(codes, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);
     if (base == NULL || mapped == NULL || views == NULL || errs == NULL) {

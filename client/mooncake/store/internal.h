@@ -60,7 +60,7 @@ struct store_session {
     uint64_t length_bytes;
     struct sl_store_buffer *value; /* reading: pinned; NULL: no pins were left */
     uint64_t lease_end_ns;         /* 0: none */
-    struct sl_draft *draft;        /* writing */
+    struct sl_put_session *draft;  /* writing */
     uint32_t key_length;
     char key[]; /* as on the node */
 };
@@ -84,7 +84,7 @@ void store_codes_fill(int *codes, uint32_t count, int code);
 void store_results_fill(int64_t *results, uint32_t count, int code);
 /* Returns zeroed memory for count items, at least one, to be freed by SL_AUTO(free), which
  * analysers do not see with calloc itself. */
-void *store_room(uint32_t count, size_t item_bytes);
+void *store_calloc(uint32_t count, size_t item_bytes);
 
 /* Used around a batch call of libsluice: items that it did not set get the code of the call. */
 static inline void store_errs_open(sl_err *errs, uint32_t count)
@@ -148,7 +148,7 @@ struct store_batch {
     uint32_t *later; /* for each item a later one with its key, or itself; NULL: all keys differ */
 };
 /* Maps keys and bundles (the groups of terms) to the node's names. False: no memory. */
-bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+bool store_batch_map(const struct store_base *base, struct sl_iov_list *items, uint32_t count,
                      const struct sl_store_terms *terms, struct store_batch *batch);
 void sl_auto_batch(void *at);
 
@@ -167,9 +167,9 @@ struct sl_store_buffer *store_buffer_new(struct store_base *base, const struct s
 /* ---- write.c ---- */
 /* Converts terms to libsluice's. Errors: SL_STORE_INVALID, SL_STORE_NO_SPACE. */
 struct store_terms {
-    struct sl_terms terms; /* point to names */
+    struct sl_put_options terms; /* point to names */
     const char *names[STORE_SEGMENTS_MAX];
-    bool keeps_soft_pin; /* PRESERVE: the new value keeps the pin of the old one */
+    bool preserve_soft_pin; /* PRESERVE: the new value keeps the pin of the old one */
 };
 int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t count,
                      struct store_terms *out);
@@ -181,14 +181,14 @@ void store_local_give(struct store_base *base, uint64_t bytes);
 /* ---- look.c ---- */
 /* Asks peers about keys with SL_ERR_NOT_FOUND. Found ones get SL_OK and found[i], unless NULL. */
 void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
-                sl_err *errs, struct sl_elsewhere *found);
+                sl_err *errs, struct sl_remote_info *found);
 /* Fills infos[SL_CONTRIBUTIONS_MAX] and returns their number; 0 if the node has no contributions.
  */
-uint32_t store_contributions(struct sl_client *client, struct sl_contribution_info *infos);
+uint32_t store_contributions(struct sl_client *client, struct sl_segment_info *infos);
 
 /* ---- read.c ---- */
 /* Reads values; sets all errs[i]. */ void store_get_pieces(struct store_base *base,
-                                                            const struct sl_pieces *items,
+                                                            const struct sl_iov_list *items,
                                                             uint32_t count, bool whole,
                                                             uint64_t *lengths, sl_err *errs);
 
@@ -203,7 +203,7 @@ bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 
 /* ---- segment.c ---- */
 /* Returns the length of the host's segment name at the begin of a contribution's name. */
-size_t store_segment_host_length(const char *name);
+size_t segment_host_length(const char *name);
 /* Ends further contributions. client NULL: they belong to the parent process. */
 void store_segments_end(struct sl_store *store, struct sl_client *client);
 

@@ -12,7 +12,7 @@ static struct sl_object_key *key_at(struct sl_object_key *keys, uint32_t index, 
 }
 
 /* An invalid key; store_key_code() derives the reason from its address. */
-static struct sl_object_key key_bad(bool empty)
+static struct sl_object_key key_invalid(bool empty)
 {
     return (struct sl_object_key){.at = empty ? "" : NULL, .length = 0};
 }
@@ -53,7 +53,7 @@ static size_t names_measure(struct sl_store_prefix tenant, struct sl_object_key 
     for (uint32_t i = 0; i < count; i++) {
         struct sl_object_key *key = key_at(keys, i, stride_bytes);
         if (key->length == 0 || key->length > SL_STORE_KEY_BYTES_MAX) {
-            *key = key_bad(key->length == 0);
+            *key = key_invalid(key->length == 0);
             continue;
         }
         const struct naming naming = naming_of(tenant, *key);
@@ -129,7 +129,7 @@ static uint64_t seed_new(void)
 /* Sets later[i] to a later item with the same key, or i; *later is NULL if all keys differ. Items
  * with key.length 0 are skipped. Even if all hashes of a hostile batch collide, a probe takes at
  * most count steps. False: no memory. */
-static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint32_t **later)
+static bool duplicates_find(const struct sl_iov_list *items, uint32_t count, uint32_t **later)
 {
     bool any = false;
     *later = NULL;
@@ -176,7 +176,7 @@ static bool duplicates_find(const struct sl_pieces *items, uint32_t count, uint3
 /* ---- items to write ---- */
 
 /* Maps the bundles of items to the node's names; libsluice refuses those that are too long. */
-static bool groups_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+static bool groups_map(const struct store_base *base, struct sl_iov_list *items, uint32_t count,
                        char **room)
 {
     size_t needed = 0;
@@ -202,7 +202,7 @@ static bool groups_map(const struct store_base *base, struct sl_pieces *items, u
     return true;
 }
 
-bool store_batch_map(const struct store_base *base, struct sl_pieces *items, uint32_t count,
+bool store_batch_map(const struct store_base *base, struct sl_iov_list *items, uint32_t count,
                      const struct sl_store_terms *terms, struct store_batch *batch)
 {
     const struct sl_object_key none = {.length = 0};

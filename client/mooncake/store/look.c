@@ -8,15 +8,15 @@
 /* ---- other nodes ---- */
 
 void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
-                sl_err *errs, struct sl_elsewhere *found)
+                sl_err *errs, struct sl_remote_info *found)
 {
     if (!sl_client_has_peers(base->client)) {
         return;
     }
-    SL_AUTO(free) uint32_t *misses = store_room(count, sizeof *misses);
-    SL_AUTO(free) struct sl_object_key *asked = store_room(count, sizeof *asked);
-    SL_AUTO(free) struct sl_elsewhere *answers = store_room(count, sizeof *answers);
-    SL_AUTO(free) sl_err *codes = store_room(count, sizeof *codes);
+    SL_AUTO(free) uint32_t *misses = store_calloc(count, sizeof *misses);
+    SL_AUTO(free) struct sl_object_key *asked = store_calloc(count, sizeof *asked);
+    SL_AUTO(free) struct sl_remote_info *answers = store_calloc(count, sizeof *answers);
+    SL_AUTO(free) sl_err *codes = store_calloc(count, sizeof *codes);
     uint32_t missing = 0;
     if (misses == NULL || asked == NULL || answers == NULL || codes == NULL) {
         return;
@@ -28,7 +28,7 @@ void store_seek(struct store_base *base, const struct sl_object_key *keys, uint3
         }
     }
     if (missing == 0 ||
-        sl_seek_batch(base->client, asked, missing, answers, codes, 0, NULL) != SL_OK) {
+        sl_remote_lookup_batch(base->client, asked, missing, answers, codes, 0, NULL) != SL_OK) {
         return;
     }
     for (uint32_t i = 0; i < missing; i++) {
@@ -52,7 +52,7 @@ void sl_store_exist(struct sl_store *store, struct sl_object_key *keys, uint32_t
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     if (base == NULL || errs == NULL || !store_keys_map(base, keys, count, sizeof *keys, &names)) {
         store_codes_fill(codes, count, base == NULL ? 0 : SL_STORE_NO_BUFFER);
         return;
@@ -74,7 +74,7 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    struct sl_elsewhere other = {.length_bytes = 0};
+    struct sl_remote_info other = {.length_bytes = 0};
     uint64_t length_bytes = 0;
     if (base == NULL || !store_keys_map(base, &key, 1, sizeof key, &names)) {
         return base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER;
@@ -94,22 +94,22 @@ int64_t sl_store_size(struct sl_store *store, struct sl_object_key key)
 
 /* Writes the segment's name: that of the contribution's host, or without one the node's. */
 static void segment_name(const struct store_base *base, uint64_t contributions,
-                         const struct sl_contribution_info *infos, uint32_t info_count,
+                         const struct sl_segment_info *infos, uint32_t info_count,
                          char name[SL_STORE_NAME_BYTES])
 {
     (void)snprintf(name, SL_STORE_NAME_BYTES, "%s", sl_client_instance(base->client));
     for (uint32_t i = 0; i < info_count; i++) {
         if (infos[i].number < SL_CONTRIBUTIONS_MAX && (contributions >> infos[i].number & 1) != 0) {
             (void)snprintf(name, SL_STORE_NAME_BYTES, "%.*s",
-                           (int)store_segment_host_length(infos[i].name), infos[i].name);
+                           (int)segment_host_length(infos[i].name), infos[i].name);
         }
     }
 }
 
-uint32_t store_contributions(struct sl_client *client, struct sl_contribution_info *infos)
+uint32_t store_contributions(struct sl_client *client, struct sl_segment_info *infos)
 {
     uint32_t count = SL_CONTRIBUTIONS_MAX;
-    if (sl_contributions(client, infos, &count, 0, NULL) != SL_OK) {
+    if (sl_segments(client, infos, &count, 0, NULL) != SL_OK) {
         return 0;
     }
     return SL_MIN(count, SL_CONTRIBUTIONS_MAX);
@@ -121,11 +121,12 @@ int sl_store_replicas(struct sl_store *store, struct sl_object_key *keys, uint32
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
     SL_AUTO(free)
-    struct sl_contribution_info *infos = store_room(SL_CONTRIBUTIONS_MAX, sizeof *infos);
-    SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
+    struct sl_segment_info *infos = store_calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    SL_AUTO(free) struct sl_stat *stats = store_calloc(count, sizeof *stats);
     SL_AUTO(free)
-    struct sl_elsewhere *others = store_room(count, sizeof *others); /* node "": this node has it */
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    struct sl_remote_info *others =
+        store_calloc(count, sizeof *others); /* node "": this node has it */
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     memset(out, 0, count * sizeof *out);
     if (base == NULL || infos == NULL || stats == NULL || others == NULL || errs == NULL ||
         !store_keys_map(base, keys, count, sizeof *keys, &names)) {

@@ -23,7 +23,7 @@ struct sl_store_prefix sl_store_prefix_of(struct sl_store_prefix tenant, struct 
 
 bool sl_store_key_plain(struct sl_store_prefix prefix, struct sl_object_key key)
 {
-    return key.length <= NAME_BYTES_MAX - prefix.length && sl_key_fine(key);
+    return key.length <= NAME_BYTES_MAX - prefix.length && sl_key_valid(key);
 }
 
 uint32_t sl_store_digest_name(struct sl_store_prefix tenant, struct sl_object_key key, char *out)

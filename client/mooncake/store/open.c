@@ -155,7 +155,7 @@ struct sl_client *store_quiet_client(struct store_base *base)
 static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
 {
     static const struct sl_object_key asked = {.at = "health", .length = 6};
-    struct sl_story story;
+    struct sl_miss_reason story;
     return sl_explain(client, &asked, 1, &story, timeout_ns, NULL);
 }
 
@@ -173,7 +173,7 @@ static void store_end(struct sl_store *store)
     bool ours = base->pid == getpid();
     store_sessions_end(store);
     if (ours && base->contributes) {
-        (void)sl_withdraw(base->client, base->name, STORE_WITHDRAW_NS, NULL);
+        (void)sl_segment_unmount(base->client, base->name, STORE_WITHDRAW_NS, NULL);
     } else if (ours && begun) {
         (void)registrar_ask(base->client, STORE_WITHDRAW_NS);
     }
@@ -226,8 +226,8 @@ static sl_err base_open(struct store_base *base, const struct sl_store_setup *se
     if (err != SL_OK || setup->segment_bytes == 0) {
         return err;
     }
-    err = sl_contribute(base->client, base->name, setup->segment_bytes, false, STORE_CONTRIBUTE_NS,
-                        why);
+    err = sl_segment_mount(base->client, base->name, setup->segment_bytes, false,
+                           STORE_CONTRIBUTE_NS, why);
     base->contributes = err == SL_OK;
     /* A node without contributions has memory for all clients. */
     return err == SL_ERR_UNSUPPORTED ? SL_OK : err;
@@ -255,7 +255,7 @@ sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup
         return err;
     }
     /* The node works in a degraded state: report it to the caller, not only in the node's log. */
-    if (sl_client_trouble(base->client, reason.text)) {
+    if (sl_client_health(base->client, reason.text)) {
         (void)snprintf(why->text, sizeof why->text, "%s", reason.text);
     }
     pthread_mutex_lock(&store->life);

@@ -6,7 +6,7 @@
 
 #define EXPLAIN_NS (100 * SL_NS_PER_MS) /* without a reply the key stays a miss */
 
-static bool pieces_fine(const struct sl_pieces *item)
+static bool pieces_valid(const struct sl_iov_list *item)
 {
     for (uint32_t i = 0; i < item->count; i++) {
         if (item->at[i].at == NULL && item->at[i].length_bytes != 0) {
@@ -17,7 +17,7 @@ static bool pieces_fine(const struct sl_pieces *item)
 }
 
 /* Total size of the pieces. */
-static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
+static uint64_t pieces_room(const struct sl_iov_list *items, uint32_t count)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -29,20 +29,20 @@ static uint64_t pieces_room(const struct sl_pieces *items, uint32_t count)
 }
 
 /* One call of libsluice; sets all errs[i]. */
-static void get_once(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+static void get_once(struct store_base *base, const struct sl_iov_list *items, uint32_t count,
                      bool whole, uint64_t *lengths, sl_err *errs)
 {
     memset(lengths, 0, count * sizeof *lengths);
     store_errs_open(errs, count);
-    sl_err err = sl_get_pieces(base->client, items, count, whole, lengths, errs,
-                               store_call_ns(base, pieces_room(items, count)), NULL);
+    sl_err err = sl_getv(base->client, items, count, whole, lengths, errs,
+                         store_call_ns(base, pieces_room(items, count)), NULL);
     store_errs_close(errs, count, err);
 }
 
 /* A batch from a busy disk may take longer than the timeout of a call. Continues while values still
  * arrive; the last wait begins before the ceiling. */
-static void get_rest(struct store_base *base, const struct sl_pieces *items, uint32_t count,
-                     bool whole, uint64_t ceiling_ns, uint64_t *lengths, sl_err *errs)
+static void get_retry(struct store_base *base, const struct sl_iov_list *items, uint32_t count,
+                      bool whole, uint64_t ceiling_ns, uint64_t *lengths, sl_err *errs)
 {
     bool any = false;
     for (uint32_t i = 0; i < count && !any; i++) {
@@ -56,12 +56,12 @@ static void get_rest(struct store_base *base, const struct sl_pieces *items, uin
     }
 }
 
-void store_get_pieces(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+void store_get_pieces(struct store_base *base, const struct sl_iov_list *items, uint32_t count,
                       bool whole, uint64_t *lengths, sl_err *errs)
 {
     uint64_t ceiling_ns = store_ceiling_ns(base, pieces_room(items, count));
     get_once(base, items, count, whole, lengths, errs);
-    get_rest(base, items, count, whole, ceiling_ns, lengths, errs);
+    get_retry(base, items, count, whole, ceiling_ns, lengths, errs);
     for (uint32_t i = 0; i < count; i++) {
         if (items[i].count > 0) { /* without pieces nothing was read */
             store_doubt_note(base, items[i].key, errs[i]);
@@ -71,7 +71,7 @@ void store_get_pieces(struct store_base *base, const struct sl_pieces *items, ui
 
 /* Asks the registrar which missing keys are being written: they become SL_ERR_BUSY. With more
  * misses than one request takes it does not ask: such a reader has not looked its keys up. */
-static void misses_explain(struct store_base *base, const struct sl_pieces *items, uint32_t count,
+static void misses_explain(struct store_base *base, const struct sl_iov_list *items, uint32_t count,
                            sl_err *errs)
 {
     struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
@@ -86,7 +86,7 @@ static void misses_explain(struct store_base *base, const struct sl_pieces *item
         places[missing] = i;
         keys[missing++] = items[i].key;
     }
-    struct sl_story *stories = missing == 0 ? NULL : calloc(missing, sizeof *stories);
+    struct sl_miss_reason *stories = missing == 0 ? NULL : calloc(missing, sizeof *stories);
     if (stories != NULL &&
         sl_explain(base->client, keys, missing, stories, EXPLAIN_NS, NULL) == SL_OK) {
         for (uint32_t i = 0; i < missing; i++) {
@@ -96,11 +96,11 @@ static void misses_explain(struct store_base *base, const struct sl_pieces *item
     free(stories);
 }
 
-static void read_batch(struct store_base *base, struct sl_pieces *items, uint32_t count,
+static void read_batch(struct store_base *base, struct sl_iov_list *items, uint32_t count,
                        enum sl_store_reading how, int64_t *results, uint64_t *lengths, sl_err *errs)
 {
     for (uint32_t i = 0; i < count; i++) {
-        results[i] = pieces_fine(&items[i]) ? SL_STORE_OK : SL_STORE_INVALID;
+        results[i] = pieces_valid(&items[i]) ? SL_STORE_OK : SL_STORE_INVALID;
         items[i].count = results[i] == SL_STORE_OK ? items[i].count : 0;
     }
     store_get_pieces(base, items, count, how != SL_STORE_PARTS, lengths, errs);
@@ -120,12 +120,12 @@ static void read_batch(struct store_base *base, struct sl_pieces *items, uint32_
     }
 }
 
-void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_read(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                    enum sl_store_reading how, int64_t *results, uint64_t *lengths)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     if (base == NULL || errs == NULL ||
         !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
         store_results_fill(results, count, base == NULL ? SL_STORE_INVALID : SL_STORE_NO_BUFFER);

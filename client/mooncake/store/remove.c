@@ -26,7 +26,7 @@ static void remove_here(struct sl_client *client, const struct sl_object_key *ke
 }
 
 /* A key counts as removed if this node or a peer had it; a refusal by either has precedence. */
-static sl_err both(sl_err here, sl_err elsewhere)
+static sl_err removal_merge(sl_err here, sl_err elsewhere)
 {
     if (here != SL_OK && here != SL_ERR_NOT_FOUND) {
         return here;
@@ -39,13 +39,13 @@ static void remove_elsewhere(struct sl_client *client, const struct sl_object_ke
                              uint32_t count, bool force, sl_err *errs)
 {
     SL_AUTO(free)
-    sl_err *others = sl_client_has_peers(client) ? store_room(count, sizeof *others) : NULL;
+    sl_err *others = sl_client_has_peers(client) ? store_calloc(count, sizeof *others) : NULL;
     if (others == NULL ||
-        sl_remove_elsewhere(client, keys, count, !force, others, 0, NULL) != SL_OK) {
+        sl_remote_remove_batch(client, keys, count, !force, others, 0, NULL) != SL_OK) {
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        errs[i] = both(errs[i], others[i]);
+        errs[i] = removal_merge(errs[i], others[i]);
     }
 }
 
@@ -54,9 +54,9 @@ static void remove_elsewhere(struct sl_client *client, const struct sl_object_ke
 static bool remove_mapped(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                           bool force, int *codes)
 {
-    SL_AUTO(free) struct sl_object_key *asked = store_room(count, sizeof *asked);
-    SL_AUTO(free) uint32_t *places = store_room(count, sizeof *places);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct sl_object_key *asked = store_calloc(count, sizeof *asked);
+    SL_AUTO(free) uint32_t *places = store_calloc(count, sizeof *places);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     uint32_t asked_count = 0;
     if (asked == NULL || places == NULL || errs == NULL) {
         return false;
@@ -196,7 +196,7 @@ struct matching {
 
 /* Whether the pattern matches in the key. Sets a code that ends the walk if the call's time is
  * over, or if the pattern takes too many steps for one key. */
-static bool matching_looks(struct matching *matching, struct sl_object_key own)
+static bool matching_test(struct matching *matching, struct sl_object_key own)
 {
     if (matching->pattern == NULL) {
         return true;
@@ -223,7 +223,7 @@ static bool matching_each(void *context, const struct sl_object_info *info)
     const struct sl_store_prefix tenant = store_tenant(matching->base);
     struct sl_object_key own;
     bool found = sl_store_name_own(tenant, info->key, &own)
-                     ? matching_looks(matching, own)
+                     ? matching_test(matching, own)
                      : matching->pattern == NULL && sl_store_name_is_digest(tenant, info->key);
     if (found && matching->code == SL_STORE_OK && !list_add(&matching->found, info->key)) {
         matching->code = SL_STORE_NO_BUFFER;
@@ -235,7 +235,7 @@ static int64_t matching_remove(struct store_base *base, struct key_list *list, b
 {
     int64_t removed = 0;
     int failed = SL_STORE_OK;
-    SL_AUTO(free) int *codes = store_room(list->count, sizeof *codes);
+    SL_AUTO(free) int *codes = store_calloc(list->count, sizeof *codes);
     list_settle(list);
     for (uint32_t first = 0; first < list->count; first += SL_STORE_BATCH_MAX) {
         uint32_t share = SL_MIN(list->count - first, SL_STORE_BATCH_MAX);
@@ -292,11 +292,11 @@ int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_
 static uint64_t segment_find(struct sl_client *client, const char *segment)
 {
     SL_AUTO(free)
-    struct sl_contribution_info *infos = store_room(SL_CONTRIBUTIONS_MAX, sizeof *infos);
+    struct sl_segment_info *infos = store_calloc(SL_CONTRIBUTIONS_MAX, sizeof *infos);
     uint32_t count = infos == NULL ? 0 : store_contributions(client, infos);
     uint64_t found = 0;
     for (uint32_t i = 0; i < count; i++) {
-        size_t length = store_segment_host_length(infos[i].name);
+        size_t length = segment_host_length(infos[i].name);
         if (infos[i].number < SL_CONTRIBUTIONS_MAX && length == strlen(segment) &&
             memcmp(infos[i].name, segment, length) == 0) {
             found |= UINT64_C(1) << infos[i].number;
@@ -310,10 +310,10 @@ void sl_store_replica_clear(struct sl_store *store, struct sl_object_key *keys, 
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
-    SL_AUTO(free) struct sl_object_key *mine = store_room(count, sizeof *mine);
-    SL_AUTO(free) uint32_t *places = store_room(count, sizeof *places);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct sl_stat *stats = store_calloc(count, sizeof *stats);
+    SL_AUTO(free) struct sl_object_key *mine = store_calloc(count, sizeof *mine);
+    SL_AUTO(free) uint32_t *places = store_calloc(count, sizeof *places);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     memset(cleared, 0, count * sizeof *cleared);
     struct sl_client *quiet =
         base == NULL ? NULL : store_quiet_client(base); /* the lookup must not lease */

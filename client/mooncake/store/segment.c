@@ -6,7 +6,7 @@
 
 #define FURTHER_MARK '#' /* between the host's name and a further segment's number */
 
-size_t store_segment_host_length(const char *name)
+size_t segment_host_length(const char *name)
 {
     const char *mark = strchr(name, FURTHER_MARK);
     return mark == NULL ? strlen(name) : (size_t)(mark - name);
@@ -32,14 +32,14 @@ int sl_store_contribute(struct sl_store *store, const char *name, uint64_t lengt
     int code = base == NULL || base->dummy || length_bytes == 0 ? SL_STORE_INVALID : SL_STORE_OK;
     (void)snprintf(segment.name, sizeof segment.name, "%s", name);
     if (code == SL_STORE_OK) {
-        sl_err err = sl_contribute(base->client, segment.name, length_bytes, false,
-                                   STORE_CONTRIBUTE_NS, NULL);
+        sl_err err = sl_segment_mount(base->client, segment.name, length_bytes, false,
+                                      STORE_CONTRIBUTE_NS, NULL);
         code = err == SL_ERR_EXISTS  ? SL_STORE_SEGMENT_EXISTS
                : err == SL_ERR_LIMIT ? SL_STORE_NO_SPACE
                                      : sl_store_code_of(err);
     }
     if (code == SL_STORE_OK && !segment_add(store, base, &segment)) {
-        (void)sl_withdraw(base->client, segment.name, 0, NULL);
+        (void)sl_segment_unmount(base->client, segment.name, 0, NULL);
         code = SL_STORE_NO_BUFFER;
     }
     return code;
@@ -65,8 +65,9 @@ int sl_store_withdraw(struct sl_store *store, const char *name)
     if (base == NULL) {
         return SL_STORE_INVALID;
     }
-    return segment_take(store, name) ? sl_store_code_of(sl_withdraw(base->client, name, 0, NULL))
-                                     : SL_STORE_NO_SEGMENT;
+    return segment_take(store, name)
+               ? sl_store_code_of(sl_segment_unmount(base->client, name, 0, NULL))
+               : SL_STORE_NO_SEGMENT;
 }
 
 void store_segments_end(struct sl_store *store, struct sl_client *client)
@@ -77,6 +78,6 @@ void store_segments_end(struct sl_store *store, struct sl_client *client)
     store->segment_count = store->segment_room = 0;
     pthread_mutex_unlock(&store->lock);
     for (uint32_t i = 0; client != NULL && i < count; i++) {
-        (void)sl_withdraw(client, segments[i].name, STORE_WITHDRAW_NS, NULL);
+        (void)sl_segment_unmount(client, segments[i].name, STORE_WITHDRAW_NS, NULL);
     }
 }

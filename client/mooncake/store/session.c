@@ -50,7 +50,7 @@ static void session_free(struct store_session *session)
     sl_store_buffer_release(&session->value);
     if (session->draft != NULL &&
         session->base->pid == getpid()) { /* else it belongs to the parent */
-        sl_draft_drop(&session->draft);
+        sl_put_abort(&session->draft);
     }
     store_leave(session->base);
     free(session);
@@ -185,10 +185,10 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) struct sl_object_key *mapped = store_room(count, sizeof *mapped);
-    SL_AUTO(free) struct sl_store_buffer **values = store_room(count, sizeof(void *));
-    SL_AUTO(free) struct sl_stat *stats = store_room(count, sizeof *stats);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct sl_object_key *mapped = store_calloc(count, sizeof *mapped);
+    SL_AUTO(free) struct sl_store_buffer **values = store_calloc(count, sizeof(void *));
+    SL_AUTO(free) struct sl_stat *stats = store_calloc(count, sizeof *stats);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     bool usable = base != NULL && !base->dummy;
     store_codes_fill(codes, count, usable ? SL_STORE_NO_BUFFER : SL_STORE_INVALID);
     if (!usable || mapped == NULL || values == NULL || stats == NULL || errs == NULL) {
@@ -211,11 +211,11 @@ void sl_store_get_session_start(struct sl_store *store, const struct sl_object_k
 }
 
 /* Total bytes of the pieces; -1: a piece is beyond the value. */
-static int64_t pieces_bytes(const struct sl_pieces *item, uint64_t length_bytes)
+static int64_t pieces_bytes(const struct sl_iov_list *item, uint64_t length_bytes)
 {
     int64_t total = 0;
     for (uint32_t i = 0; i < item->count; i++) {
-        const struct sl_piece *piece = &item->at[i];
+        const struct sl_iov *piece = &item->at[i];
         if (piece->at == NULL || piece->offset_bytes > length_bytes ||
             piece->length_bytes > length_bytes - piece->offset_bytes) {
             return -1;
@@ -259,7 +259,7 @@ static int64_t get_session_settle(struct sl_store *store, struct store_session *
 }
 
 static void get_sessions_read(struct sl_store *store, struct store_base *base,
-                              struct sl_pieces *items, uint32_t count,
+                              struct sl_iov_list *items, uint32_t count,
                               struct store_session **sessions, uint64_t *lengths, sl_err *errs,
                               int64_t *results)
 {
@@ -276,14 +276,14 @@ static void get_sessions_read(struct sl_store *store, struct store_base *base,
     }
 }
 
-void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_get_session_read(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                                int64_t *results)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) struct store_session **sessions = store_room(count, sizeof(void *));
-    SL_AUTO(free) uint64_t *lengths = store_room(count, sizeof *lengths);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct store_session **sessions = store_calloc(count, sizeof(void *));
+    SL_AUTO(free) uint64_t *lengths = store_calloc(count, sizeof *lengths);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     bool usable = base != NULL && !base->dummy;
     if (!usable || sessions == NULL || lengths == NULL || errs == NULL ||
         !store_keys_map(base, &items->key, count, sizeof *items, &names)) {
@@ -316,11 +316,12 @@ int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys,
 
 /* Opens a writing session for a draft. Takes the draft. */
 static int put_session_open(struct sl_store *store, struct store_base *base,
-                            struct sl_object_key key, uint64_t length_bytes, struct sl_draft *draft)
+                            struct sl_object_key key, uint64_t length_bytes,
+                            struct sl_put_session *draft)
 {
     struct store_session *session = session_new(base, key);
     if (session == NULL) {
-        sl_draft_drop(&draft);
+        sl_put_abort(&draft);
         return SL_STORE_NO_BUFFER;
     }
     session->draft = draft;
@@ -348,21 +349,20 @@ static int draft_code_of(sl_err err)
 }
 
 /* Arrays of the sessions that start. */
-struct beginning {
+struct starting {
     struct sl_object_key *keys, *bundles;
     uint64_t *lengths;
     uint32_t *sources;
-    struct sl_draft **drafts;
+    struct sl_put_session **drafts;
     sl_err *errs;
     uint32_t count;
 };
 
 /* Selects the items that can start. Sets the code of the others: invalid ones, keys with a session,
  * and all but the last of the same key. */
-static void beginning_select(struct sl_store *store, struct beginning *beginning,
-                             const struct sl_pieces *items, const uint64_t *lengths_bytes,
-                             uint32_t count, const uint32_t *later, int *codes,
-                             struct sl_error *why)
+static void starting_select(struct sl_store *store, struct starting *starting,
+                            const struct sl_iov_list *items, const uint64_t *lengths_bytes,
+                            uint32_t count, const uint32_t *later, int *codes, struct sl_error *why)
 {
     pthread_mutex_lock(&store->lock);
     for (uint32_t i = 0; i < count; i++) {
@@ -374,35 +374,34 @@ static void beginning_select(struct sl_store *store, struct beginning *beginning
                    : items[i].key.length == 0 ? store_key_code(items[i].key)
                                               : SL_STORE_INVALID;
         if (fine) {
-            beginning->keys[beginning->count] = items[i].key;
-            beginning->bundles[beginning->count] = items[i].bundle;
-            beginning->lengths[beginning->count] = lengths_bytes[i];
-            beginning->sources[beginning->count++] = i;
+            starting->keys[starting->count] = items[i].key;
+            starting->bundles[starting->count] = items[i].bundle;
+            starting->lengths[starting->count] = lengths_bytes[i];
+            starting->sources[starting->count++] = i;
         }
     }
     pthread_mutex_unlock(&store->lock);
 }
 
-static void beginning_carry_out(struct sl_store *store, struct store_base *base,
-                                struct beginning *beginning, const struct sl_terms *terms,
-                                int *codes, struct sl_error *why)
+static void starting_drafts(struct sl_store *store, struct store_base *base,
+                            struct starting *starting, const struct sl_put_options *terms,
+                            int *codes, struct sl_error *why)
 {
     struct sl_error reason = {.code = SL_OK};
-    store_errs_open(beginning->errs, beginning->count);
+    store_errs_open(starting->errs, starting->count);
     sl_err err =
-        sl_draft_begin(base->client, beginning->keys, beginning->bundles, beginning->lengths,
-                       beginning->count, terms, 0, beginning->drafts, beginning->errs, 0, &reason);
-    store_errs_close(beginning->errs, beginning->count, err);
-    for (uint32_t i = 0; i < beginning->count; i++) {
-        uint32_t source = beginning->sources[i];
-        sl_err one = beginning->errs[i];
+        sl_put_start(base->client, starting->keys, starting->bundles, starting->lengths,
+                     starting->count, terms, 0, starting->drafts, starting->errs, 0, &reason);
+    store_errs_close(starting->errs, starting->count, err);
+    for (uint32_t i = 0; i < starting->count; i++) {
+        uint32_t source = starting->sources[i];
+        sl_err one = starting->errs[i];
         if (one == SL_ERR_INVALID && reason.code == one) {
             *why = reason;
         }
-        codes[source] = one != SL_OK
-                            ? draft_code_of(one)
-                            : put_session_open(store, base, beginning->keys[i],
-                                               beginning->lengths[i], beginning->drafts[i]);
+        codes[source] = one != SL_OK ? draft_code_of(one)
+                                     : put_session_open(store, base, starting->keys[i],
+                                                        starting->lengths[i], starting->drafts[i]);
     }
 }
 
@@ -413,14 +412,14 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(batch) struct store_batch batch = {.later = NULL};
-    SL_AUTO(free) struct sl_pieces *items = store_room(count, sizeof *items);
-    SL_AUTO(free) struct sl_object_key *chosen = store_room(count, sizeof *chosen);
-    SL_AUTO(free) struct sl_object_key *bundles = store_room(count, sizeof *bundles);
-    SL_AUTO(free) uint64_t *lengths = store_room(count, sizeof *lengths);
-    SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
-    SL_AUTO(free) struct sl_draft **drafts = store_room(count, sizeof(void *));
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
-    struct beginning beginning = {chosen, bundles, lengths, sources, drafts, errs, 0};
+    SL_AUTO(free) struct sl_iov_list *items = store_calloc(count, sizeof *items);
+    SL_AUTO(free) struct sl_object_key *chosen = store_calloc(count, sizeof *chosen);
+    SL_AUTO(free) struct sl_object_key *bundles = store_calloc(count, sizeof *bundles);
+    SL_AUTO(free) uint64_t *lengths = store_calloc(count, sizeof *lengths);
+    SL_AUTO(free) uint32_t *sources = store_calloc(count, sizeof *sources);
+    SL_AUTO(free) struct sl_put_session **drafts = store_calloc(count, sizeof(void *));
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
+    struct starting starting = {chosen, bundles, lengths, sources, drafts, errs, 0};
     struct store_terms made;
     int code = base == NULL || base->dummy
                    ? SL_STORE_INVALID
@@ -437,25 +436,25 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
         store_codes_fill(codes, count, code);
         return;
     }
-    beginning_select(store, &beginning, items, lengths_bytes, count, batch.later, codes, why);
-    if (beginning.count > 0) {
-        beginning_carry_out(store, base, &beginning, &made.terms, codes, why);
+    starting_select(store, &starting, items, lengths_bytes, count, batch.later, codes, why);
+    if (starting.count > 0) {
+        starting_drafts(store, base, &starting, &made.terms, codes, why);
     }
 }
 
-static int64_t put_session_item(struct sl_store *store, const struct sl_pieces *item)
+static int64_t put_session_item(struct sl_store *store, const struct sl_iov_list *item)
 {
     struct store_session *session = session_enter(store, &store->puts, item->key);
     if (session == NULL) {
         return SL_STORE_INVALID;
     }
     int64_t bytes = pieces_bytes(item, session->length_bytes);
-    sl_err err = bytes > 0 ? sl_draft_write(session->draft, item->at, item->count, NULL) : SL_OK;
+    sl_err err = bytes > 0 ? sl_put_write(session->draft, item->at, item->count, NULL) : SL_OK;
     session_leave(store, &store->puts, session, false);
     return bytes < 0 ? SL_STORE_INVALID : err != SL_OK ? sl_store_code_of(err) : bytes;
 }
 
-void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_put_session_write(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                                 int64_t *results)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
@@ -475,9 +474,9 @@ void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     SL_AUTO(free) char *names = NULL;
-    SL_AUTO(free) struct sl_draft **drafts = store_room(count, sizeof(void *));
-    SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct sl_put_session **drafts = store_calloc(count, sizeof(void *));
+    SL_AUTO(free) uint32_t *sources = store_calloc(count, sizeof *sources);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     bool usable = base != NULL && !base->dummy;
     uint32_t ended = 0;
     if (!usable || drafts == NULL || sources == NULL || errs == NULL ||
@@ -501,11 +500,11 @@ void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys
         return;
     }
     store_errs_open(errs, ended);
-    store_errs_close(errs, ended, sl_draft_commit(base->client, drafts, ended, errs, 0, NULL));
+    store_errs_close(errs, ended, sl_put_end(base->client, drafts, ended, errs, 0, NULL));
     for (uint32_t i = 0; i < ended; i++) {
         codes[sources[i]] = sl_store_code_of(errs[i]);
         if (drafts[i] != NULL) {
-            sl_draft_drop(&drafts[i]);
+            sl_put_abort(&drafts[i]);
         }
     }
 }

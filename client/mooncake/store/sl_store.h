@@ -67,7 +67,7 @@ struct sl_store_setup {
 };
 /* Sets a store up; closes it first if it is set up. Waits 2 s for the node at most. With SL_OK, the
  * text of *why reports how the node is degraded; it is unchanged if the node is not. Errors:
- * SL_ERR_EXISTS (another segment has the name), those of sl_client_open and sl_contribute. */
+ * SL_ERR_EXISTS (another segment has the name), those of sl_client_open and sl_segment_mount. */
 sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
                       struct sl_error *why);
 /* Withdraws all contributions. Buffers stay readable until they are released. Always SL_STORE_OK.
@@ -109,7 +109,7 @@ enum sl_store_write_kind {
  * bundles change. Of items with the same key the last one is written, and its code is that of all.
  * An item without pieces is SL_STORE_INVALID. terms NULL: those of a new ReplicateConfig. *why: for
  * the last item that was too large, for a value or the local buffer; else unchanged. */
-void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_write(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                     const struct sl_store_terms *terms, unsigned kind, int *codes,
                     struct sl_error *why);
 
@@ -123,7 +123,7 @@ enum sl_store_reading {
 };
 /* Reads values. results[i]: the value's size in bytes, or a code. lengths[i]: the value's size,
  * even if it is larger than the pieces. items are scratch. */
-void sl_store_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_read(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                    enum sl_store_reading how, int64_t *results, uint64_t *lengths);
 
 /* A value in shared memory, pinned and read-only; or a private copy if no pins were left. */
@@ -141,7 +141,7 @@ void sl_store_buffer_release(struct sl_store_buffer **buffer);
 void sl_store_get_session_start(struct sl_store *store, const struct sl_object_key *keys,
                                 uint32_t count, int *codes);
 /* Offsets of pieces are in the value. results[i]: bytes copied by this call, or a code. */
-void sl_store_get_session_read(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_get_session_read(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                                int64_t *results);
 int sl_store_get_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count);
 /* *why: as in sl_store_write. */
@@ -149,7 +149,7 @@ void sl_store_put_session_start(struct sl_store *store, const struct sl_object_k
                                 const uint64_t *lengths_bytes, uint32_t count,
                                 const struct sl_store_terms *terms, int *codes,
                                 struct sl_error *why);
-void sl_store_put_session_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_put_session_write(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                                 int64_t *results);
 void sl_store_put_session_end(struct sl_store *store, struct sl_object_key *keys, uint32_t count,
                               bool commit, int *codes);

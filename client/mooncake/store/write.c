@@ -9,7 +9,7 @@
 
 /* ---- terms ---- */
 
-static bool groups_fine(const struct sl_store_terms *terms, uint32_t count)
+static bool groups_valid(const struct sl_store_terms *terms, uint32_t count)
 {
     if (terms->groups == NULL) {
         return true;
@@ -43,8 +43,8 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
                      struct store_terms *out)
 {
     *out = (struct store_terms){
-        .terms = {.replace = (kind & SL_STORE_REPLACING) != 0, .at_once = true},
-        .keeps_soft_pin = from == NULL || from->soft_pin == SL_STORE_PIN_PRESERVE};
+        .terms = {.replace = (kind & SL_STORE_REPLACING) != 0, .no_wait = true},
+        .preserve_soft_pin = from == NULL || from->soft_pin == SL_STORE_PIN_PRESERVE};
     if (from == NULL) {
         return SL_STORE_OK;
     }
@@ -56,7 +56,7 @@ int store_terms_make(const struct sl_store_terms *from, unsigned kind, uint32_t 
     if (from->soft_pin_ttl_given && (!enable || from->soft_pin_ttl_ms > STORE_SOFT_PIN_MS_MAX)) {
         return SL_STORE_INVALID;
     }
-    if (!groups_fine(from, count)) {
+    if (!groups_valid(from, count)) {
         return SL_STORE_INVALID;
     }
     if (from->copies == 0) { /* replicas of other kinds do not exist here */
@@ -93,14 +93,14 @@ void store_local_give(struct store_base *base, uint64_t bytes)
 
 /* ---- a batch ---- */
 
-static int item_check(const struct sl_pieces *item, uint64_t *length_bytes, struct sl_error *why)
+static int item_check(const struct sl_iov_list *item, uint64_t *length_bytes, struct sl_error *why)
 {
     uint64_t total = 0;
     if (item->key.length == 0) {
         return store_key_code(item->key);
     }
     for (uint32_t i = 0; i < item->count; i++) {
-        const struct sl_piece *piece = &item->at[i];
+        const struct sl_iov *piece = &item->at[i];
         if (piece->at == NULL) {
             return SL_STORE_INVALID;
         }
@@ -128,23 +128,22 @@ struct writing {
     struct store_base *base;
     struct store_terms terms;
     unsigned kind;
-    struct sl_pieces *items; /* selected items */
-    uint32_t *sources;       /* their indices in the batch */
+    struct sl_iov_list *items; /* selected items */
+    uint32_t *sources;         /* their indices in the batch */
     sl_err *errs;
     uint32_t count;
     uint64_t bytes;
     struct sl_error *why; /* of the last item that was refused for its size */
 };
 
-static void writing_carry_out(struct writing *writing, uint32_t first, uint32_t count,
-                              const struct sl_terms *terms, int *codes)
+static void writing_put(struct writing *writing, uint32_t first, uint32_t count,
+                        const struct sl_put_options *terms, int *codes)
 {
     struct sl_error reason = {.code = SL_OK};
     store_errs_open(writing->errs, count);
     store_errs_close(writing->errs, count,
-                     sl_put_pieces(writing->base->client, writing->items + first, count, terms,
-                                   writing->errs, store_call_ns(writing->base, writing->bytes),
-                                   &reason));
+                     sl_putv(writing->base->client, writing->items + first, count, terms,
+                             writing->errs, store_call_ns(writing->base, writing->bytes), &reason));
     for (uint32_t i = 0; i < count; i++) {
         sl_err one = writing->errs[i];
         if (one == SL_ERR_INVALID && reason.code == one) {
@@ -174,9 +173,9 @@ static void writing_keep_pins(struct writing *writing, int *codes)
         uint64_t end_ns = soft_pin_end_ns(quiet, writing->items[i].key);
         uint64_t now_ns = sl_clock_monotonic_ns();
         if (end_ns > now_ns) {
-            struct sl_terms terms = writing->terms.terms;
+            struct sl_put_options terms = writing->terms.terms;
             terms.soft_pin_ns = end_ns - now_ns;
-            writing_carry_out(writing, i, 1, &terms, codes);
+            writing_put(writing, i, 1, &terms, codes);
         } else {
             writing->items[kept] = writing->items[i];
             writing->sources[kept++] = writing->sources[i];
@@ -186,7 +185,7 @@ static void writing_keep_pins(struct writing *writing, int *codes)
 }
 
 /* Selects valid items, of each key the last one. */
-static void writing_select(struct writing *writing, const struct sl_pieces *items, uint32_t count,
+static void writing_select(struct writing *writing, const struct sl_iov_list *items, uint32_t count,
                            const uint32_t *later, int *codes)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -211,17 +210,17 @@ static int writing_selected(struct writing *writing, int *codes)
                       local_bytes, writing->base->local_bytes);
         return SL_STORE_INVALID;
     }
-    if (writing->terms.terms.replace && writing->terms.keeps_soft_pin) {
+    if (writing->terms.terms.replace && writing->terms.preserve_soft_pin) {
         writing_keep_pins(writing, codes);
     }
     if (writing->count > 0) {
-        writing_carry_out(writing, 0, writing->count, &writing->terms.terms, codes);
+        writing_put(writing, 0, writing->count, &writing->terms.terms, codes);
     }
     store_local_give(writing->base, local_bytes);
     return SL_STORE_OK;
 }
 
-static int write_batch(struct writing *writing, struct sl_pieces *items, uint32_t count,
+static int write_batch(struct writing *writing, struct sl_iov_list *items, uint32_t count,
                        const struct sl_store_terms *terms, int *codes)
 {
     SL_AUTO(batch) struct store_batch batch = {.later = NULL};
@@ -236,14 +235,14 @@ static int write_batch(struct writing *writing, struct sl_pieces *items, uint32_
     return code;
 }
 
-void sl_store_write(struct sl_store *store, struct sl_pieces *items, uint32_t count,
+void sl_store_write(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                     const struct sl_store_terms *terms, unsigned kind, int *codes,
                     struct sl_error *why)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
-    SL_AUTO(free) struct sl_pieces *chosen = store_room(count, sizeof *chosen);
-    SL_AUTO(free) uint32_t *sources = store_room(count, sizeof *sources);
-    SL_AUTO(free) sl_err *errs = store_room(count, sizeof *errs);
+    SL_AUTO(free) struct sl_iov_list *chosen = store_calloc(count, sizeof *chosen);
+    SL_AUTO(free) uint32_t *sources = store_calloc(count, sizeof *sources);
+    SL_AUTO(free) sl_err *errs = store_calloc(count, sizeof *errs);
     struct writing writing = {
         .base = base, .kind = kind, .items = chosen, .sources = sources, .errs = errs, .why = why};
     int code =

@@ -28,7 +28,7 @@ for _name, _result, _arguments in (
         ("leave", None, (c_void_p, c_uint32)), ("chance", c_double, (c_void_p, c_uint32, c_uint64))):
     _function = getattr(_library, "sl_density_" + _name)
     _function.restype, _function.argtypes = _result, _arguments
-_use, _say, _enter = _library.sl_density_use, _library.sl_density_say, _library.sl_density_enter
+_use, _say, _enter = _library.sl_density_use, _library.sl_density_hint, _library.sl_density_enter
 
 
 def _number(block):

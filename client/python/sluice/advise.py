@@ -267,10 +267,10 @@ class Advice:
         every = self.row("density", self.disks[0])
         self.limited = Row("density", self.memory, self.disks[0], budget=budget or max(self.a_day(every) // 2, 1))
         self._run([self.limited])
-        self._say_node()
-        self._say_memory()
-        self._say_disk()
-        self._say_policy()
+        self._report_node()
+        self._report_memory()
+        self._report_disk()
+        self._report_policy()
 
     def _run(self, rows):
         """Replays rows in parallel, one process for each processor at most."""
@@ -297,7 +297,7 @@ class Advice:
         tokens = f", {max(then.tokens_saved - now.tokens_saved, 0) / 1e6:.2f} million tokens not computed" if then.tokens else ""
         return f"{max(then.hits - now.hits, 0)} blocks ({size_text(max(then.hit_bytes - now.hit_bytes, 0))}) more from the cache{tokens}"
 
-    def _say_node(self):
+    def _report_node(self):
         record, model, say = self.record, self.row().result.points, self.texts.append
         disk = f" and a disk of {size_text(self.disk)}" if self.disk else ""
         say(f"This node hit {self.node_points:.1f} % of {record.references} references to blocks in {record.span_us / 6e7:.1f} min, with "
@@ -316,14 +316,14 @@ class Advice:
         if record.references < FEW:
             say("That is too little: record some hours of your traffic before you decide.")
 
-    def _say_memory(self):
+    def _report_memory(self):
         twice, say = self.row(memory=self.memory * 2), self.texts.append
         more, size = twice.result.points - self.row().result.points, size_text(self.memory * 2)
         say(f"Twice the memory ({size}) would bring almost nothing: {more:.1f} points." if more < SMALL_GAIN else
             f"Twice the memory ({size}) would bring {more:.1f} points: {self._gain(twice)}.")
         say(f"Unlimited memory would reach {self.row('lru', 0, 0).result.points:.1f} %: all other references are the first use of a block.")
 
-    def _say_disk(self):
+    def _report_disk(self):
         size = self.disk * 2 or self.memory * 4
         disk, picky, say = self.row(disk=size), self.row("density", size, admission="reuse"), self.texts.append
         what = "Twice the disk" if self.disk else "A disk of four times the memory"
@@ -337,7 +337,7 @@ class Advice:
             f"{size_text(self.a_day(limited))} of writes a day, and the hit rate would be {limited.result.points:.1f} %: "
             f"{limited.result.points - every.result.points:+.1f} points against {'the budget of the node' if every.budget else 'no budget'}.")
 
-    def _say_policy(self):
+    def _report_policy(self):
         other = "density" if self.policy == "lru" else "lru"
         self.texts.append(f"With evict_policy {other} it would be {self.row(other).result.points:.1f} %.")
 

@@ -48,7 +48,7 @@ def hints_checked(where, given):
     return hints or None
 
 
-class Teller:
+class HintSender:
     """Sends hints for values to a node from a thread of its own, so that callers do not wait. Hints that arrive too fast are dropped."""
 
     def __init__(self, said, timeout, lane=0):

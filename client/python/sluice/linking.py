@@ -7,12 +7,12 @@ import time
 from . import Batches, SluiceError
 from .backend import number
 
-SAID_SECONDS = 30.0
+REPEAT_SECONDS = 30.0
 # Rows of backend.Options. threads: native threads that copy, the last one only for reads. depth: most queued and running jobs.
 ROWS = {"threads": (number(1, 64), 3), "depth": (number(1, 65536), 1024)}
 
 
-class Said:
+class LimitedLog:
     """Logs each message at most twice a minute."""
 
     def __init__(self, logger):
@@ -20,7 +20,7 @@ class Said:
 
     def warn(self, what, *details):
         now = time.monotonic()
-        if now - self._last.get(what, -SAID_SECONDS) >= SAID_SECONDS:
+        if now - self._last.get(what, -REPEAT_SECONDS) >= REPEAT_SECONDS:
             self._last[what] = now
             self._logger.warning(what, *details)
 
@@ -36,7 +36,7 @@ class Link:
         self._held = None
         self._closed = self._trying = False
         self._tried = 0.0
-        self._said = Said(logging.getLogger("sluice"))
+        self._said = LimitedLog(logging.getLogger("sluice"))
         self._try()
 
     def _try(self):

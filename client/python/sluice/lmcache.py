@@ -25,8 +25,8 @@ from lmcache.v1.storage_backend.abstract_backend import StoragePluginInterface
 
 from . import Code, NotFoundError, SluiceError, weights
 from .backend import Options, number, switch
-from .hints import Teller, hints_checked
-from .linking import ROWS, Link, Said
+from .hints import HintSender, hints_checked
+from .linking import ROWS, Link, LimitedLog
 
 OPTION = "sluice."
 HINT = "lmcache.sluice."  # prefix of a request's configs with hints
@@ -152,7 +152,7 @@ class Pins:
         self._fetcher.shutdown(wait=False, cancel_futures=True)
 
 
-def adapters_told(said):
+def adapters_warn(said):
     """Logs a warning for each adapter that vLLM's worker loads in this process: LMCache's keys do not contain adapters."""
     module = sys.modules.get("vllm.lora.worker_manager")
     if module is None:
@@ -189,15 +189,15 @@ class SluiceBackend(StoragePluginInterface):
         rows = {**ROWS, "zero_copy": (switch, True), "pin_timeout": (number(1, 86400, float), float(config.pin_timeout_sec))}
         self._options = Options(given, rows, where="extra_config: " + OPTION)
         # Replaces the path in LMCache's keys. LMCache loads no weights itself, so revision and format are not known.
-        self._model = self._options.model or weights.identity_unsaid(metadata.model_name, self._options.whole)
+        self._model = self._options.model or weights.identity_by_name(metadata.model_name, self._options.whole)
         # A GPU reads only memory that is registered with its driver: LMCache's own, not the node's.
         self._on_cpu = torch.device(dst_device).type == "cpu"
         # With MLA all ranks have the same bytes, so only the first one stores them
         self._of_first = metadata.use_mla and metadata.world_size > 1 and not metadata.is_first_rank()
-        self._said = Said(logging.getLogger("sluice.lmcache"))
-        adapters_told(self._said)
+        self._said = LimitedLog(logging.getLogger("sluice.lmcache"))
+        adapters_warn(self._said)
         # and sends hints for them.
-        self._teller = None if self._of_first else Teller(self._said, self._options.timeout, 0 if metadata.use_mla else metadata.worker_id)
+        self._teller = None if self._of_first else HintSender(self._said, self._options.timeout, 0 if metadata.use_mla else metadata.worker_id)
         self._views, self._pins = Views(), Pins(self._options.pin_timeout)
         self._layout_now = None
         self._lock = threading.Lock()  # for _putting and _jobs

@@ -25,7 +25,7 @@ VERSION = 3
 HEADER, FRAME = struct.Struct("<8sIIQQQQ16sQQQ32xI4x"), struct.Struct("<IIIIQQ")
 MAGIC, FRAME_MAGIC = b"SLRECORD", b"SLRM"
 LOAD, STORE, FETCH, GONE, LOST, AGAIN, FULL = range(1, 8)
-GOES_ON_US = 60_000_000
+CONTINUE_US = 60_000_000
 FRAME_MAX, FOLLOW_TRIES_MAX = 1 << 20, 4096  # bytes of a frame; number of frame candidates tried after a damaged one
 # Size of a value's record on a disk, without keys (actors/tierer/segment_format.h).
 RECORD_BYTES = 64
@@ -251,7 +251,7 @@ class Recording:
         if event.kind == FETCH:
             block.fetched = True
             return
-        if not self._goes_on(block, event):
+        if not self._continues(block, event):
             self._run_end()
             self._kind, self._at_us = event.kind, event.at_us
         if event.kind == STORE and block.gone:  # a block that was removed gets a new number
@@ -261,11 +261,11 @@ class Recording:
         self._fetched += event.kind == LOAD and block.fetched
         block.fetched = False
 
-    def _goes_on(self, block, event):
+    def _continues(self, block, event):
         if not self._run or self._kind != event.kind:
             return False
         last = self._run[-1]
-        if block is last or event.at_us > self._at_us + GOES_ON_US:
+        if block is last or event.at_us > self._at_us + CONTINUE_US:
             return False
         return last.parent is block or (event.kind == STORE and (block.parent is last or not event.new_op))
 
@@ -314,7 +314,7 @@ class Recording:
 
     def _stored(self, run):
         before = run[0].parent
-        request = before.open.pop() if before is not None and before.open and self._at_us <= before.open[-1].at_us + GOES_ON_US else None
+        request = before.open.pop() if before is not None and before.open and self._at_us <= before.open[-1].at_us + CONTINUE_US else None
         for block in run:
             block.known = True
         if request is None:

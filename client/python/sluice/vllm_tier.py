@@ -22,7 +22,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from . import SluiceError, weights
 from .backend import Options, one_of, switch
-from .linking import ROWS, Link, Said
+from .linking import ROWS, Link, LimitedLog
 from .vllm.adapters import Adapters
 
 FAILED_SECONDS = 10.0   # how long a key whose load failed is a miss; else vLLM would load it again and again
@@ -56,7 +56,7 @@ class SluiceTier(SecondaryTierManager):
         options = Options(given, rows, where=f"secondary tier {tier_type}: ")
         self.locality = None if options.locality is None else Locality(options.locality)
         self._timeout = options.timeout
-        self._said = Said(logging.getLogger("sluice.vllm_tier"))
+        self._said = LimitedLog(logging.getLogger("sluice.vllm_tier"))
         self._events = [] if options.enable_kv_events and offloading_spec.kv_events_config.enable_kv_cache_events else None
         named = FileMapper.from_offloading_spec("vllm-tier", offloading_spec, blocks_per_file=offloading_spec.blocks_per_chunk,
                                                 parallel_agnostic=True)
@@ -64,7 +64,7 @@ class SluiceTier(SecondaryTierManager):
         self._ended = []                           # results of jobs that could not start
         self._failed = collections.OrderedDict()   # key: end of the time in which it is a miss
         config, fields = offloading_spec.config, named.get_run_config()
-        fields["model_name"] = options.model or weights.identity_unsaid(config.model.name, options.whole)
+        fields["model_name"] = options.model or weights.identity_by_name(config.model.name, options.whole)
         # These fields lack the order of bytes in a block, which the attention back end chooses, and their number.
         told = json.dumps([fields, config.kv_cache_layout, self.block_size_bytes], sort_keys=True)
         self._link = Link(options, prefix=f"vllm-tier/{hashlib.sha256(told.encode()).hexdigest()}_r{named.rank}/")

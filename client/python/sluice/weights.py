@@ -55,7 +55,7 @@ def identity(name, revision=None, whole=False, load_format="auto", hub_directory
     return (digest_of(local, whole), "") if local else (name, revision or "")
 
 
-def identity_unsaid(name, whole=False):
+def identity_by_name(name, whole=False):
     """As identity, for an engine that names its model without revision and format. Raises ValueError also if revisions in the hub's cache
     differ."""
     return identity_of_all(revisions_of(name), name, whole)

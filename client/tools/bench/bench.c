@@ -187,7 +187,7 @@ static json_t *bench_run(const struct ctl *ctl, struct bench *bench, const char 
         err = bench_measure(bench, &why);
     }
     json_t *row = err == SL_OK ? row_json(name, bench) : NULL;
-    *code = err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    *code = err == SL_OK ? CTL_SUCCESS : ctl_failed(ctl, &why);
     bench_free(bench);
     return row;
 }
@@ -228,9 +228,9 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
         {BENCH_PUT, 256 * SL_KIB, 1},      {BENCH_PUT, SL_MIB, 1},
         {BENCH_PUT, 4 * SL_MIB, 1},
     };
-    int code = CTL_FINE;
+    int code = CTL_SUCCESS;
     json_t *answer = json_array();
-    for (size_t i = 0; i < SL_COUNT(rows) && code == CTL_FINE; i++) {
+    for (size_t i = 0; i < SL_COUNT(rows) && code == CTL_SUCCESS; i++) {
         struct bench bench = {.cache_bytes = bench_cache_bytes(),
                               .kind = rows[i].kind,
                               .size_bytes = rows[i].size_bytes,
@@ -241,7 +241,7 @@ static int bench_all(struct ctl *ctl, uint64_t measure_ns)
                                     bench_run(ctl, &bench, kind_names[rows[i].kind], &code));
         bench_progress(ctl, i + 1, SL_COUNT(rows));
     }
-    if (code == CTL_FINE) {
+    if (code == CTL_SUCCESS) {
         return ctl_answer(ctl, answer);
     }
     json_decref(answer);
@@ -294,8 +294,8 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
         return ctl_bench_disk(ctl, bench.size_bytes, gpu.total_bytes);
     }
     if (!seconds_read(seconds, &bench.measure_ns)) {
-        return ctl_wrong(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
-                         SECONDS_MAX);
+        return ctl_usage_error(ctl, "--seconds '%s' is not a number above 0, up to %d", seconds,
+                               SECONDS_MAX);
     }
     if (strcmp(word, "gpu") == 0) {
         gpu.limit_ns = seconds == NULL ? 0 : bench.measure_ns;
@@ -310,13 +310,13 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
         kind++;
     }
     if (kind == SL_COUNT(kind_names) && !all) {
-        return ctl_wrong(ctl, "expected one of all, get, put, exists, engine, disk, gpu");
+        return ctl_usage_error(ctl, "expected one of all, get, put, exists, engine, disk, gpu");
     }
     if (all && (bench.size_bytes != 0 || bench.batch != 0 || bench.keys != 0)) {
-        return ctl_wrong(ctl, "--size, --batch and --keys need one of get, put, exists");
+        return ctl_usage_error(ctl, "--size, --batch and --keys need one of get, put, exists");
     }
     if (bench.pieces != 0 && (kind > BENCH_PUT || bench.pieces > PIECES_MAX)) {
-        return ctl_wrong(ctl, "--pieces is for get and put, and at most %u", PIECES_MAX);
+        return ctl_usage_error(ctl, "--pieces is for get and put, and at most %u", PIECES_MAX);
     }
     if (all) {
         return bench_all(ctl, bench.measure_ns);
@@ -328,10 +328,10 @@ static int bench_command(struct ctl *ctl, int argc, char **argv)
                                              : SIZE_STANDARD;
     bench.batch = bench.batch != 0 ? bench.batch : exists ? 256 : 1;
     if (bench.pieces > bench.size_bytes) {
-        return ctl_wrong(ctl, "--pieces: a value has %" PRIu64 " bytes", bench.size_bytes);
+        return ctl_usage_error(ctl, "--pieces: a value has %" PRIu64 " bytes", bench.size_bytes);
     }
     if (bench.batch > BENCH_BATCH_MAX || bench.size_bytes > SL_VALUE_BYTES_MAX) {
-        return ctl_wrong(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
+        return ctl_usage_error(ctl, "--batch is at most %u, --size at most 1GiB", BENCH_BATCH_MAX);
     }
     json_t *row = bench_run(ctl, &bench, word, &code);
     return row != NULL ? ctl_answer(ctl, row) : code;

@@ -46,8 +46,8 @@ struct bench {
     char *key_texts; /* of one call, BENCH_KEY_BYTES each; exists: of all keys */
     struct sl_object_key *asked;
     struct sl_buffer *buffers;
-    struct sl_pieces *items; /* with pieces, piece_room of them each */
-    struct sl_piece *piece_room;
+    struct sl_iov_list *items; /* with pieces, piece_room of them each */
+    struct sl_iov *piece_room;
     uint64_t *lengths;
     sl_err *codes;
 

@@ -440,7 +440,8 @@ int ctl_bench_disk(struct ctl *ctl, uint64_t size_bytes, uint64_t total_bytes)
     struct disk_bench bench = {.ctl = ctl,
                                .depth = sl_config_u64(ctl->config, SL_SET_disk_queue_depth)};
     if (size_bytes > VALUES_BYTES / 2 || size_bytes % SL_PAGE_BYTES != 0) {
-        return ctl_wrong(ctl, "bench disk: --size must be a multiple of 4 KiB, at most 32 MiB");
+        return ctl_usage_error(ctl,
+                               "bench disk: --size must be a multiple of 4 KiB, at most 32 MiB");
     }
     sl_err err = bench_prepare(&bench, total_bytes, &why);
     json_t *rows = json_array();

@@ -190,13 +190,13 @@ static sl_err op_run(struct engine_bench *bench, enum engine_kind kind, uint64_t
 static sl_err look_run(struct engine_bench *bench, uint64_t number, struct engine_row *row,
                        struct sl_error *why)
 {
-    struct sl_looked looked = {0};
+    struct sl_prefix_result looked = {0};
     hashes_make(bench, number);
-    const struct sl_look look = {
+    const struct sl_prefix_query look = {
         .hashes = bench->hashes, .hash_bytes = HASH_BYTES, .count = (uint32_t)bench->blocks};
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     uint64_t started_ns = sl_clock_monotonic_ns();
-    sl_err err = sl_engine_look(bench->engine, &look, &looked, NULL, why);
+    sl_err err = sl_prefix_match(bench->engine, &look, &looked, NULL, why);
     uint64_t took_ns = sl_clock_monotonic_ns() - started_ns;
     op_count(row, took_ns, clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns);
     return err != SL_OK || looked.prefix_count == bench->blocks
@@ -565,11 +565,11 @@ int ctl_bench_engine(struct ctl *ctl, const struct bench_engine_asked *asked)
     uint64_t layers = asked->layers != 0 ? asked->layers : 1;
     if (ranks > ENGINE_RANKS_MAX || blocks > ENGINE_BLOCKS_MAX || part_bytes > ENGINE_PART_MAX ||
         layers > SL_MIN(ENGINE_LAYERS_MAX, part_bytes)) {
-        return ctl_wrong(ctl,
-                         "bench engine: --ranks up to %u, --blocks up to %u, --part-bytes up to "
-                         "%" PRIu64 "MiB, --layers up to %u and no more than bytes of a part",
-                         ENGINE_RANKS_MAX, ENGINE_BLOCKS_MAX, ENGINE_PART_MAX / SL_MIB,
-                         ENGINE_LAYERS_MAX);
+        return ctl_usage_error(
+            ctl,
+            "bench engine: --ranks up to %u, --blocks up to %u, --part-bytes up to "
+            "%" PRIu64 "MiB, --layers up to %u and no more than bytes of a part",
+            ENGINE_RANKS_MAX, ENGINE_BLOCKS_MAX, ENGINE_PART_MAX / SL_MIB, ENGINE_LAYERS_MAX);
     }
     struct engine_bench *bench = calloc(1, sizeof *bench);
     if (bench == NULL) {

@@ -192,7 +192,7 @@ static bool asked_read(struct ctl *ctl, const struct bench_gpu_asked *asked,
     out->count_count = numbers_read(asked->counts != NULL ? asked->counts : COUNTS_STANDARD, false,
                                     out->counts, SL_GPU_BENCH_COUNTS_MAX);
     if (out->size_count == 0 || out->count_count == 0) {
-        *code = ctl_wrong(
+        *code = ctl_usage_error(
             ctl, "--sizes and --counts: up to %u sizes (4KiB,64KiB) and %u counts (1000,10000)",
             SL_GPU_BENCH_SIZES_MAX, SL_GPU_BENCH_COUNTS_MAX);
         return false;
@@ -200,8 +200,8 @@ static bool asked_read(struct ctl *ctl, const struct bench_gpu_asked *asked,
     if (!names_read(asked->ways, way_name, out->ways, SL_WAY_COUNT) ||
         !names_read(asked->values, values_name, out->values, SL_GPU_VALUES) ||
         !names_read(asked->memory, memory_name, out->memories, SL_GPU_MEMORIES)) {
-        *code = ctl_wrong(ctl, "--ways: of copies,batch,staged,mapped; --values: of "
-                               "scattered,adjacent,layers; --host: of tmpfs,pinned");
+        *code = ctl_usage_error(ctl, "--ways: of copies,batch,staged,mapped; --values: of "
+                                     "scattered,adjacent,layers; --host: of tmpfs,pinned");
         return false;
     }
     return true;
@@ -210,7 +210,7 @@ static bool asked_read(struct ctl *ctl, const struct bench_gpu_asked *asked,
 int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked)
 {
     char cache[1200];
-    int code = CTL_FINE;
+    int code = CTL_SUCCESS;
     struct sl_error why = {0};
     struct sl_gpu_bench_result result;
     uint64_t cap = sl_config_u64(ctl->config, SL_SET_swap_multiprocessors);
@@ -244,7 +244,7 @@ int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked)
             "worst_of_limit", bench.worst, "rows_left_out", (json_int_t)result.rows_left_out,
             "rows_late", (json_int_t)result.rows_late, "note", result.note, "checked_bytes",
             (json_int_t)result.checked_bytes, "crossover", crossover_json(&result.crossover)));
-        return CTL_FINE;
+        return CTL_SUCCESS;
     }
     json_decref(bench.rows);
     crossover_print(&result.crossover);
@@ -256,5 +256,5 @@ int ctl_bench_gpu(struct ctl *ctl, const struct bench_gpu_asked *asked)
                  "--total, %u because of --seconds; least share of the limit %.2f\n%s%s",
                  result.text, result.checked_bytes, result.rows_left_out, result.rows_late,
                  bench.worst, result.note, result.note[0] != '\0' ? "\n" : "");
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }

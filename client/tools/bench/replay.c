@@ -10,14 +10,14 @@
 
 /* Replaces the process by replay.py. File names are separate arguments: they may not be UTF-8, so
  * JSON cannot hold them. */
-__attribute__((noreturn)) static void replay_become(const struct ctl *ctl, const json_t *asked,
-                                                    const char *json, const char *also)
+__attribute__((noreturn)) static void replay_exec(const struct ctl *ctl, const json_t *asked,
+                                                  const char *json, const char *also)
 {
     char *advice = NULL; /* for a node that cannot be reached */
     size_t advice_bytes = 0;
     FILE *to = open_memstream(&advice, &advice_bytes);
     if (to != NULL) {
-        ctl_no_node_say(ctl, to);
+        ctl_no_node_print(ctl, to);
         (void)fclose(to);
     }
     const char *named[] = {ctl->words[0], ctl->config_file, json, also, advice, ctl->asks_as};
@@ -27,7 +27,7 @@ __attribute__((noreturn)) static void replay_become(const struct ctl *ctl, const
         words[1 + i] = named[i] != NULL ? named[i] : "";
     }
     memcpy(&words[1 + SL_COUNT(named)], ctl->settings, sizeof ctl->settings);
-    ctl_script_become("replay.py", words);
+    ctl_script_exec("replay.py", words);
 }
 
 /* Number of keys that the format has for a request of token_count tokens. */
@@ -94,10 +94,10 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (sl_keys_format_check(format, &why) != SL_OK) {
-        return ctl_wrong(ctl, "%s", why.text);
+        return ctl_usage_error(ctl, "%s", why.text);
     }
     code = ctl_progress(ctl, progress, &shown);
-    if (code != CTL_FINE) {
+    if (code != CTL_SUCCESS) {
         return code;
     }
     json_t *asked = json_object();
@@ -109,7 +109,7 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
     (void)json_object_set_new(asked, "progress", json_boolean(shown));
     (void)json_object_set_new(asked, "key-of-cut-block", json_boolean(cut));
     (void)json_object_set_new(asked, "keys-of-pairs", json_boolean(pairs));
-    replay_become(ctl, asked, json, also);
+    replay_exec(ctl, asked, json, also);
 }
 
 /* clang-format off */

@@ -378,12 +378,12 @@ class Replay:
 
     # Requests.
 
-    def say_of_session(self, number):
+    def hints_choose(self, number):
         asked, counts = self.asked, self.report.counts
-        said = trace.session_said(asked.ends_told, asked.hints_right, asked.hint_seed, self.ends[number], number)
+        said = trace.session_hint(asked.ends_told, asked.hints_right, asked.hint_seed, self.ends[number], number)
         pause_ms = 0
         if self.pauses is not None:
-            pause_ms = trace.pause_said(asked.pauses_told, asked.pauses_right, asked.pause_error, asked.hint_seed, self.pauses, number)
+            pause_ms = trace.pause_hint(asked.pauses_told, asked.pauses_right, asked.pause_error, asked.hint_seed, self.pauses, number)
         counts.pauses_told += pause_ms != 0
         counts.ends_told += said == trace.ENDS
         counts.goes_on_told += said == trace.GOES_ON
@@ -398,7 +398,7 @@ class Replay:
         """Plays one request. Errors are counted."""
         request, counts = self.requests[number], self.report.counts
         self.chains = self.side.engine.prepare(request.ids, request.input_length, self.key_count(request))
-        self.say_of_session(number)
+        self.hints_choose(number)
         counts.block_references += len(request.ids)
         if self.chains and not self.blocks_take():
             self.report.failure("load", library.LIMIT, f"no free device blocks: {len(self.asides)} ops are not fenced")

@@ -27,7 +27,7 @@ class Failure(Exception):
 class Error(Structure):
     _fields_ = [("code", c_int), ("os_code", c_int), ("text", c_char * 240)]
 
-    def said(self):
+    def message(self):
         return self.text.decode(errors="replace") or error_text(self.code)
 
 
@@ -61,7 +61,7 @@ class Hints(Structure):
 
 
 class Prefill(Structure):
-    _fields_ = [("tokens_per_s", c_uint64), ("doubles_at_token", c_uint64)]
+    _fields_ = [("tokens_per_s", c_uint64), ("attention_doubles_at", c_uint64)]
 
 
 class _Request(Structure):
@@ -140,7 +140,7 @@ def _at(numbers, first=0):
 
 def _check(code, why):
     if code != OK:
-        raise Failure(code, why.said())
+        raise Failure(code, why.message())
 
 
 class Pages:

@@ -104,7 +104,7 @@ def ends_of(requests):
     return [last[request.ids[max(len(request.ids) - 2, 0)]] == i for i, request in enumerate(requests)]
 
 
-def session_said(ends_told, hints_right, seed, ends, request):
+def session_hint(ends_told, hints_right, seed, ends, request):
     """The session hint of a request: ENDS for a share of the ends; or, with hints_right, a hint for each request, of which a share is right."""
     if ends_told is not None:
         return ENDS if ends and drawn(seed, request) < ends_told else UNKNOWN
@@ -127,7 +127,7 @@ def pauses_of(requests):
     return pauses
 
 
-def pause_said(told, right, error, seed, pauses, request):
+def pause_hint(told, right, error, seed, pauses, request):
     """The pause hint of a request in ms; 0: no hint. told: share of the requests that have one. right: share of these with the right pause;
     the others have that of another request. error: a pause is off by up to this share."""
     if not drawn(seed + TOLD_SEED, request) < told:

@@ -36,16 +36,16 @@ void bench_key_write(uint64_t number, char text[BENCH_KEY_BYTES])
 /* Splits the value of one key into equal pieces; the last one takes the remainder. */
 static void pieces_prepare(const struct bench *bench, uint32_t index)
 {
-    struct sl_piece *pieces = &bench->piece_room[index * bench->pieces];
+    struct sl_iov *pieces = &bench->piece_room[index * bench->pieces];
     uint64_t share = bench->size_bytes / bench->pieces;
     unsigned char *at = bench->buffers[index].at;
     for (uint64_t i = 0; i < bench->pieces; i++) {
         bool last = i + 1 == bench->pieces;
-        pieces[i] = (struct sl_piece){.at = at + i * share,
-                                      .length_bytes = last ? bench->size_bytes - i * share : share,
-                                      .offset_bytes = i * share};
+        pieces[i] = (struct sl_iov){.at = at + i * share,
+                                    .length_bytes = last ? bench->size_bytes - i * share : share,
+                                    .offset_bytes = i * share};
     }
-    bench->items[index] = (struct sl_pieces){
+    bench->items[index] = (struct sl_iov_list){
         .key = bench->asked[index], .at = pieces, .count = (uint32_t)bench->pieces};
 }
 
@@ -77,15 +77,14 @@ static sl_err call_make(struct bench *bench, enum bench_kind kind, uint32_t coun
     switch (kind) {
     case BENCH_GET:
         if (bench->pieces > 0) {
-            return sl_get_pieces(bench->client, bench->items, count, true, bench->lengths,
-                                 bench->codes, CALL_NS, why);
+            return sl_getv(bench->client, bench->items, count, true, bench->lengths, bench->codes,
+                           CALL_NS, why);
         }
         return sl_get_batch(bench->client, bench->asked, bench->buffers, count, bench->lengths,
                             bench->codes, CALL_NS, why);
     case BENCH_PUT:
         if (bench->pieces > 0) {
-            return sl_put_pieces(bench->client, bench->items, count, NULL, bench->codes, CALL_NS,
-                                 why);
+            return sl_putv(bench->client, bench->items, count, NULL, bench->codes, CALL_NS, why);
         }
         return sl_put_batch(bench->client, bench->asked, bench->buffers, count, bench->codes,
                             CALL_NS, why);

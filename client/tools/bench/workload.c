@@ -21,7 +21,7 @@ static int workload_command(struct ctl *ctl, int argc, char **argv)
     (void)snprintf(numbers[1], sizeof numbers[1], "%" PRIu64, seed);
     (void)snprintf(numbers[2], sizeof numbers[2], "%" PRIu64, sessions);
     const char *const words[] = {numbers[0], numbers[1], numbers[2], rate, NULL};
-    ctl_script_become("workload.py", words);
+    ctl_script_exec("workload.py", words);
 }
 
 /* clang-format off */

@@ -45,7 +45,8 @@ static enum sl_option_takes option_find(const void *context, const char *name, s
     return *option == OPTION_CONFIG ? SL_OPTION_VALUE : SL_OPTION_NOTHING;
 }
 
-static bool own_take(const struct ctl *ctl, const struct ctl_option *option, const char *value)
+static bool own_option_set(const struct ctl *ctl, const struct ctl_option *option,
+                           const char *value)
 {
     struct sl_error why = {.code = SL_ERR_INVALID};
     if (option->flag != NULL) {
@@ -61,13 +62,13 @@ static bool own_take(const struct ctl *ctl, const struct ctl_option *option, con
         if (sl_parse_count(value, option->count, NULL) == SL_OK) {
             return true;
         }
-        (void)ctl_wrong(ctl, "--%s '%s' is not a whole number", option->name, value);
+        (void)ctl_usage_error(ctl, "--%s '%s' is not a whole number", option->name, value);
         return false;
     }
     sl_err err = option->size != NULL ? sl_parse_size(value, option->size, &why)
                                       : sl_parse_duration(value, option->duration, &why);
     if (err != SL_OK) {
-        (void)ctl_wrong(ctl, "--%s: %s", option->name, why.text);
+        (void)ctl_usage_error(ctl, "--%s: %s", option->name, why.text);
     }
     return err == SL_OK;
 }
@@ -79,12 +80,12 @@ static bool setting_take(struct ctl *ctl, enum sl_setting setting, const struct 
     char source[80];
     const char *name = sl_setting_name(setting);
     if (ctl->setting_count == CTL_SETTINGS_MAX) {
-        (void)ctl_wrong(ctl, "unknown option --%.*s", got->name_length, got->name);
+        (void)ctl_usage_error(ctl, "unknown option --%.*s", got->name_length, got->name);
         return false;
     }
     (void)snprintf(source, sizeof source, "--%.*s", got->name_length, got->name);
     if (sl_config_set(ctl->config, name, got->value, source, &why) != SL_OK) {
-        (void)ctl_wrong(ctl, "%s", why.text);
+        (void)ctl_usage_error(ctl, "%s", why.text);
         return false;
     }
     size_t text_bytes = strlen(name) + strlen(got->value) + 2;
@@ -102,7 +103,7 @@ static bool option_take(struct ctl *ctl, const struct option_table *table,
                         const struct sl_argument *got)
 {
     if (got->option >= OPTION_OWN) {
-        return own_take(ctl, &table->own[got->option - OPTION_OWN], got->value);
+        return own_option_set(ctl, &table->own[got->option - OPTION_OWN], got->value);
     }
     if (got->option < OPTION_CONFIG) {
         return setting_take(ctl, (enum sl_setting)got->option, got);
@@ -129,8 +130,8 @@ static bool help_wanted(struct sl_arguments walk, const char **config_file)
     return false;
 }
 
-static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
-                           const struct option_table *table)
+static bool arguments_parse(struct ctl *ctl, struct sl_arguments walk,
+                            const struct option_table *table)
 {
     struct sl_argument got;
     enum sl_argument_kind kind;
@@ -144,13 +145,14 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
             }
         } else if (kind == SL_ARGUMENT_UNKNOWN) {
             struct sl_error why;
-            (void)sl_setting_refuse(got.name, (size_t)got.name_length, "command line", "option",
-                                    &why);
-            (void)ctl_wrong(ctl, "%s", why.text);
+            (void)sl_setting_unknown(got.name, (size_t)got.name_length, "command line", "option",
+                                     &why);
+            (void)ctl_usage_error(ctl, "%s", why.text);
             return false;
         } else {
-            (void)ctl_wrong(ctl, "--%.*s%s", got.name_length, got.name,
-                            kind == SL_ARGUMENT_NO_VALUE ? " needs a value" : " takes no value");
+            (void)ctl_usage_error(ctl, "--%.*s%s", got.name_length, got.name,
+                                  kind == SL_ARGUMENT_NO_VALUE ? " needs a value"
+                                                               : " takes no value");
             return false;
         }
     }
@@ -159,7 +161,7 @@ static bool arguments_take(struct ctl *ctl, struct sl_arguments walk,
 
 /* Keeps of root's environment only what settings and scripts read: the user that root becomes can
  * read the environment of the scripts. */
-static void environment_shorten(void)
+static void environment_filter(void)
 {
     static const char *const kept[] = {
         "COLUMNS=",       "CUDA_",           "HOME=",     "LANG",  "LC_",     "LD_LIBRARY_PATH=",
@@ -197,7 +199,7 @@ static sl_err service_user_become(struct ctl *ctl, struct sl_error *why)
         return sl_fail(why, SL_ERR_NOT_FOUND, "'%s' belongs to uid %u, for which there is no user",
                        dir, owner);
     }
-    environment_shorten();
+    environment_filter();
     if (initgroups(user->pw_name, user->pw_gid) != 0 || setgid(user->pw_gid) != 0 ||
         setuid(owner) != 0 ||
         (ctl->command->registers && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) != 0)) {
@@ -212,9 +214,9 @@ static bool words_fit(const struct ctl *ctl)
     const struct ctl_command *command = ctl->command;
     bool fit = ctl->word_count >= command->words_min && ctl->word_count <= command->words_max;
     if (!fit && command->words != NULL) {
-        (void)ctl_wrong(ctl, "%s", command->words);
+        (void)ctl_usage_error(ctl, "%s", command->words);
     } else if (!fit) {
-        (void)ctl_wrong(ctl, "'%s' is not an option", ctl->words[0]);
+        (void)ctl_usage_error(ctl, "'%s' is not an option", ctl->words[0]);
     }
     return fit;
 }
@@ -229,20 +231,20 @@ bool ctl_parse(struct ctl *ctl, int argc, char **argv, const struct ctl_option *
         .argc = argc, .argv = argv, .find = option_find, .table = &table, .at = 1};
     if (help_wanted(walk, &ctl->config_file)) {
         (void)printf("usage: sluicectl %s\n", ctl->command->help);
-        *exit_code = CTL_FINE;
+        *exit_code = CTL_SUCCESS;
         return false;
     }
     if (sl_config_create(&ctl->config, &why) != SL_OK ||
         sl_config_load(ctl->config, ctl->config_file, 0, NULL, NULL, &why) != SL_OK) {
-        (void)ctl_wrong(ctl, "%s", why.text);
+        (void)ctl_usage_error(ctl, "%s", why.text);
         return false;
     }
-    if (!arguments_take(ctl, walk, &table) || !words_fit(ctl)) {
+    if (!arguments_parse(ctl, walk, &table) || !words_fit(ctl)) {
         return false;
     }
     if (service_user_become(ctl, &why) != SL_OK ||
         sl_paths_from(ctl->config, &ctl->paths, &why) != SL_OK) {
-        (void)ctl_wrong(ctl, "%s", why.text);
+        (void)ctl_usage_error(ctl, "%s", why.text);
         return false;
     }
     return true;
@@ -257,7 +259,7 @@ sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out, s
     return sl_client_open(&options, out, why);
 }
 
-int ctl_ask(const struct ctl *ctl, ctl_ask_fn ask, const void *context)
+int ctl_query(const struct ctl *ctl, ctl_query_fn ask, const void *context)
 {
     struct sl_error why = {0};
     struct sl_client *client = NULL;

@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-enum ctl_exit { CTL_FINE = 0, CTL_NO = 1, CTL_WRONG_USE = 2, CTL_UNREACHABLE = 3 };
+enum ctl_exit { CTL_SUCCESS = 0, CTL_NO = 1, CTL_WRONG_USE = 2, CTL_UNREACHABLE = 3 };
 
 #define CTL_SETTINGS_MAX 64u
 #define CTL_PAGES_MAX    SL_METRICS_VIEWS_MAX
@@ -51,15 +51,15 @@ struct ctl_option {
 };
 
 /* Sends a node a request. Gives *answer, which is printed on success. */
-typedef sl_err (*ctl_ask_fn)(const struct ctl *ctl, struct sl_client *client, const void *context,
-                             json_t **answer, struct sl_error *why);
+typedef sl_err (*ctl_query_fn)(const struct ctl *ctl, struct sl_client *client, const void *context,
+                               json_t **answer, struct sl_error *why);
 struct ctl_command {
     const char *name;
     const char *summary;
     const char *help; /* usage, options, examples */
     int (*run)(struct ctl *ctl, int argc, char **argv);
-    ctl_ask_fn ask; /* instead of run: no options of its own, no context */
-    bool registers; /* it registers memory, which swappers open by its descriptors in /proc */
+    ctl_query_fn ask; /* instead of run: no options of its own, no context */
+    bool registers;   /* it registers memory, which swappers open by its descriptors in /proc */
     int words_min, words_max;
     const char *words; /* error text for another number of words; NULL: it takes none */
 };
@@ -75,7 +75,7 @@ sl_err ctl_open(const struct ctl *ctl, bool read_only, struct sl_client **out,
                 struct sl_error *why);
 
 /* Opens the node, calls ask, and prints the answer (ctl_answer). Gives the exit code. */
-int ctl_ask(const struct ctl *ctl, ctl_ask_fn ask, const void *context);
+int ctl_query(const struct ctl *ctl, ctl_query_fn ask, const void *context);
 
 /* A word as a key; borrowed. */
 struct sl_object_key ctl_key(const char *word);
@@ -86,11 +86,11 @@ sl_err ctl_word_keys(const struct ctl *ctl, struct sl_object_key **keys, sl_err 
 
 /* ---- output.c ---- */
 /* Prints an error about the arguments. Gives CTL_WRONG_USE. */
-int ctl_wrong(const struct ctl *ctl, const char *format, ...) SL_PRINTF(2, 3);
+int ctl_usage_error(const struct ctl *ctl, const char *format, ...) SL_PRINTF(2, 3);
 /* Prints the error of a failed call, with --json also as an object. Gives its exit code. */
 int ctl_failed(const struct ctl *ctl, const struct sl_error *why);
 /* If the selected node does not run: prints which nodes run, or that it belongs to another user. */
-void ctl_no_node_say(const struct ctl *ctl, FILE *out);
+void ctl_no_node_print(const struct ctl *ctl, FILE *out);
 /* Prints and frees. */
 void ctl_print_json(json_t *object);
 /* Any bytes as text: as they are if they are UTF-8, else "hex:...". New reference. */
@@ -105,7 +105,7 @@ size_t ctl_character_text(const char *text, size_t left, char out[CTL_CHARACTER_
 /* Writes bytes in the same form. */
 void ctl_print_bytes(FILE *out, const char *bytes, size_t length);
 /* Parses the value of --progress; auto shows progress if standard error is a terminal. Gives
- * CTL_FINE or CTL_WRONG_USE. */
+ * CTL_SUCCESS or CTL_WRONG_USE. */
 int ctl_progress(const struct ctl *ctl, const char *value, bool *shown);
 /* "\r[###...] 3/6  " on standard error. */
 void ctl_progress_bar(uint64_t done, uint64_t total);
@@ -121,7 +121,7 @@ bool ctl_interrupted(void);
  * file or "", and each setting of the command line. plain.py's sluicectl() reads them. */
 void ctl_script_settings(const struct ctl *ctl, const char *words[], uint32_t count);
 /* Replaces this process by python3 with that file and these words, which end with NULL. */
-__attribute__((noreturn)) void ctl_script_become(const char *name, const char *const words[]);
+__attribute__((noreturn)) void ctl_script_exec(const char *name, const char *const words[]);
 /* Runs python3 with that file and the facts (taken) on its standard input. Gives its exit code. */
 int ctl_script_print(const char *name, const char *const words[], json_t *facts);
 

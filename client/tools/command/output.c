@@ -14,7 +14,7 @@
 #define PROGRESS_CELLS 30u
 #define NODES_SAID     8u /* running nodes that the error for a missing node lists */
 
-int ctl_wrong(const struct ctl *ctl, const char *format, ...)
+int ctl_usage_error(const struct ctl *ctl, const char *format, ...)
 {
     va_list arguments;
     char text[1024];
@@ -46,7 +46,7 @@ static int exit_code_of(sl_err code)
 }
 
 /* Lists the running nodes of this user. It cannot look for them if a setting names directories. */
-static void own_nodes_say(const struct ctl *ctl, FILE *out)
+static void own_nodes_print(const struct ctl *ctl, FILE *out)
 {
     char base[64], path[sizeof base + NAME_MAX + 2];
     uint32_t found = 0;
@@ -70,7 +70,7 @@ static void own_nodes_say(const struct ctl *ctl, FILE *out)
                 out);
 }
 
-void ctl_no_node_say(const struct ctl *ctl, FILE *out)
+void ctl_no_node_print(const struct ctl *ctl, FILE *out)
 {
     if (ctl_registrar_lives(ctl->paths.shm_dir)) {
         return; /* it runs but did not answer */
@@ -83,7 +83,7 @@ void ctl_no_node_say(const struct ctl *ctl, FILE *out)
         (void)fprintf(out, "%s belongs to user %s: run this command as that user, or as root\n",
                       dir, user != NULL ? user->pw_name : "unknown");
     } else {
-        own_nodes_say(ctl, out);
+        own_nodes_print(ctl, out);
     }
 }
 
@@ -93,7 +93,7 @@ int ctl_failed(const struct ctl *ctl, const struct sl_error *why)
     (void)fprintf(stderr, "sluicectl %s: %s (%s)\n", ctl->command->name, why->text,
                   sl_err_text(why->code));
     if (why->code == SL_ERR_UNREACHABLE && ctl->config != NULL) {
-        ctl_no_node_say(ctl, stderr);
+        ctl_no_node_print(ctl, stderr);
     }
     if (why->code == SL_ERR_PERMISSION && ctl->asks_as[0] != '\0') {
         (void)fprintf(
@@ -174,10 +174,10 @@ void ctl_print_bytes(FILE *out, const char *bytes, size_t length)
 int ctl_progress(const struct ctl *ctl, const char *value, bool *shown)
 {
     if (strcmp(value, "auto") != 0 && strcmp(value, "on") != 0 && strcmp(value, "off") != 0) {
-        return ctl_wrong(ctl, "--progress must be auto, on or off");
+        return ctl_usage_error(ctl, "--progress must be auto, on or off");
     }
     *shown = strcmp(value, "on") == 0 || (strcmp(value, "auto") == 0 && isatty(STDERR_FILENO) == 1);
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 void ctl_progress_bar(uint64_t done, uint64_t total)

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-void ctl_script_become(const char *name, const char *const words[])
+void ctl_script_exec(const char *name, const char *const words[])
 {
     char program[1000], path[1100];
     /* -S: finding packages takes longer than running the file. -E: PYTHONSAFEPATH would hide the
@@ -57,7 +57,7 @@ int ctl_script_print(const char *name, const char *const words[], json_t *facts)
     if (pid == 0) {
         (void)dup2(ends[0], STDIN_FILENO); /* may be the same descriptor */
         (void)close(ends[1]);
-        ctl_script_become(name, words);
+        ctl_script_exec(name, words);
     }
     FILE *to = pid > 0 ? fdopen(ends[1], "w") : NULL;
     if (to != NULL) {
@@ -80,5 +80,5 @@ int ctl_answer(const struct ctl *ctl, json_t *answer)
         return ctl_script_print("text.py", words, answer);
     }
     ctl_print_json(answer);
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }

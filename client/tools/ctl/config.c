@@ -7,7 +7,7 @@
 #include "ipc/msg/sl_cluster.h"
 #include "ipc/shm/sl_arena.h"
 #include "ipc/shm/sl_index.h"
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 #include "runtime/base/sl_address.h"
 #include "runtime/base/sl_limits.h"
 #include "runtime/base/sl_node_dirs.h"
@@ -51,7 +51,7 @@ json_t *ctl_settings_json(const struct sl_config *config)
     for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
         enum sl_setting setting = (enum sl_setting)i;
         if (kinds[i] == SL_SETTING_TEXT) {
-            (void)sl_url_show(sl_config_text(config, setting), shown, sizeof shown);
+            (void)sl_url_redact(sl_config_text(config, setting), shown, sizeof shown);
         }
         (void)json_object_set_new(settings, sl_setting_name(setting),
                                   kinds[i] == SL_SETTING_TEXT ? ctl_json_text(shown)
@@ -62,7 +62,7 @@ json_t *ctl_settings_json(const struct sl_config *config)
     return settings;
 }
 
-const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting)
+const char *ctl_path_of(const struct ctl *ctl, enum sl_setting setting)
 {
     switch (setting) {
     case SL_SET_runtime_dir:
@@ -86,9 +86,9 @@ static void value_text(const struct ctl *ctl, enum sl_setting setting, bool pass
     switch (kinds[setting]) {
     case SL_SETTING_TEXT:
         if (passwords) {
-            (void)snprintf(out, room, "%s", ctl_place_of(ctl, setting));
+            (void)snprintf(out, room, "%s", ctl_path_of(ctl, setting));
         } else {
-            (void)sl_url_show(ctl_place_of(ctl, setting), out, room);
+            (void)sl_url_redact(ctl_path_of(ctl, setting), out, room);
         }
         break;
     case SL_SETTING_BOOL:
@@ -136,7 +136,7 @@ static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
 
 /* Warns of values that an earlier start without `contributions` left in memory: they belong to no
  * contribution, and a start with the setting removes them. */
-static void homeless_tell(const struct ctl *ctl)
+static void uncharged_warn(const struct ctl *ctl)
 {
     struct sl_index_view *view = NULL;
     struct sl_entry entry;
@@ -204,13 +204,13 @@ static sl_err record_check(const struct sl_config *config, bool running, struct 
 }
 
 /* Checks for everything that would end an actor. checks.py prints the reasons on standard error. */
-static int needs_check(const struct ctl *ctl)
+static int start_check(const struct ctl *ctl)
 {
     static const char *const words[] = {"start", NULL};
     struct sl_error why = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
-    sl_err err = sl_node_dirs_apart(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
-    err = err == SL_OK ? sl_segments_readable(ctl->paths.shm_dir, &why) : err;
+    sl_err err = sl_node_dirs_check_path(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
+    err = err == SL_OK ? sl_shm_files_readable(ctl->paths.shm_dir, &why) : err;
     err = err == SL_OK ? memory_check(ctl, &why) : err;
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
     err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
@@ -222,8 +222,8 @@ static int needs_check(const struct ctl *ctl)
     json_t *facts = ctl_facts(ctl, ctl->config, 0);
     (void)json_object_set_new(facts, "refused", ctl_json_text(err == SL_OK ? "" : why.text));
     int code = ctl_script_print("checks.py", words, facts);
-    if (code == CTL_FINE && !running) {
-        homeless_tell(ctl);
+    if (code == CTL_SUCCESS && !running) {
+        uncharged_warn(ctl);
     }
     return code;
 }
@@ -241,7 +241,7 @@ static int disks_check(const struct ctl *ctl)
                       : why.code == SL_ERR_BUSY ? ": the tierer tries again"
                                                 : ": going on with the other disks");
     }
-    return err == SL_OK ? CTL_FINE : CTL_NO;
+    return err == SL_OK ? CTL_SUCCESS : CTL_NO;
 }
 
 static int config_command(struct ctl *ctl, int argc, char **argv)
@@ -256,7 +256,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         {.name = "private", .flag = &private},     {.name = "make-private", .flag = &make},
         {.name = "passwords", .flag = &passwords}, {.name = "rights", .flag = &rights}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
-        if (code == CTL_FINE) { /* --help */
+        if (code == CTL_SUCCESS) { /* --help */
             (void)printf(
                 "\nSettings are read, in rising order of precedence, from their defaults, a "
                 "settings file (lines of\nname = value), the environment (SLUICE_NAME) "
@@ -267,8 +267,8 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     }
     bool fitted = ctl_memory_fit(ctl);
     if (check) {
-        code = needs_check(ctl);
-        return code == CTL_FINE ? disks_check(ctl) : code;
+        code = start_check(ctl);
+        return code == CTL_SUCCESS ? disks_check(ctl) : code;
     }
     if (template) {
         return ctl_answer(ctl, template_json());
@@ -303,7 +303,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
         (void)printf("memory_fitted=%s%c", fitted ? "true" : "", '\0');
         (void)printf("version=%s%c", SL_VERSION, '\0');
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 /* clang-format off */

@@ -40,7 +40,7 @@ static void dirs_open(const struct ctl *ctl, struct dirs *dirs)
         other_add(dirs, path, strlen(path));
     }
     for (uint32_t i = 0; i < SL_SETTING_COUNT_OF; i++) {
-        const char *text = kinds[i] == SL_SETTING_TEXT ? ctl_place_of(ctl, (enum sl_setting)i) : "";
+        const char *text = kinds[i] == SL_SETTING_TEXT ? ctl_path_of(ctl, (enum sl_setting)i) : "";
         const char *source = sl_config_source(ctl->config, (enum sl_setting)i);
         const char *line = strrchr(source, ':');
         other_add(dirs, text, text[0] == '/' ? strlen(text) : 0);
@@ -92,13 +92,13 @@ sl_err ctl_dirs_check(const struct ctl *ctl, bool start, bool *holds, struct sl_
 {
     struct dirs dirs;
     sl_err err =
-        start ? sl_node_dirs_apart(&ctl->paths, "shm_dir", ctl->paths.shm_dir, why) : SL_OK;
+        start ? sl_node_dirs_check_path(&ctl->paths, "shm_dir", ctl->paths.shm_dir, why) : SL_OK;
     dirs_open(ctl, &dirs);
     for (size_t i = 0; i < DIR_COUNT && err == SL_OK; i++) {
         struct sl_node_dir_seen seen = {0};
         err = sl_dir_check(dirs.want[i].path, why);
         if (err == SL_OK || (start && err == SL_ERR_PERMISSION)) {
-            err = (start ? sl_node_dir_check : sl_node_dir_look)(&dirs.want[i], &seen, why);
+            err = (start ? sl_node_dir_check : sl_node_dir_scan)(&dirs.want[i], &seen, why);
         }
         err = err == SL_ERR_NOT_FOUND || (!start && err == SL_ERR_EXISTS) ? SL_OK : err;
         *holds = i == SL_NODE_DIR_RUNTIME ? seen.holds : *holds;
@@ -136,18 +136,18 @@ static int dirs_command(struct ctl *ctl, int argc, char **argv)
     bool takes = marks || (strcmp(verb, "take") == 0 && ctl->word_count == 1);
     if (!takes &&
         (strcmp(verb, "clear") != 0 || clear == SL_COUNT(clears) || ctl->word_count != 2)) {
-        return ctl_wrong(ctl, "expected: take, mark, or clear memory|runtime|logs|all");
+        return ctl_usage_error(ctl, "expected: take, mark, or clear memory|runtime|logs|all");
     }
     sl_err err = SL_OK;
     dirs_open(ctl, &dirs);
     for (size_t i = 0; takes && err == SL_OK && i < DIR_COUNT; i++) {
-        err = (marks ? sl_node_dir_mark : sl_node_dir_take)(&dirs.want[i], &why);
+        err = (marks ? sl_node_dir_mark : sl_node_dir_claim)(&dirs.want[i], &why);
     }
     if (!takes) {
         err = sl_node_dir_clear(&dirs.want[clears[clear].place], clears[clear].all, &why);
     }
     dirs_close(&dirs);
-    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    return err == SL_OK ? CTL_SUCCESS : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */

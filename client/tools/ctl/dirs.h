@@ -9,6 +9,6 @@
  * those that other users can open. *holds: whether a node has or had the runtime directory. */
 sl_err ctl_dirs_check(const struct ctl *ctl, bool start, bool *holds, struct sl_error *why);
 /* The text of a setting; a path as it was resolved, not as it was set. Borrowed. */
-const char *ctl_place_of(const struct ctl *ctl, enum sl_setting setting);
+const char *ctl_path_of(const struct ctl *ctl, enum sl_setting setting);
 
 #endif

@@ -160,7 +160,7 @@ static bool names_the_node(const char *name)
 
 /* Takes the settings of the running node. The command line overrides them: doctor then judges the
  * node as it would be after a start with these settings. */
-static sl_err given_make(struct doctor *doctor, struct sl_error *why)
+static sl_err running_settings_load(struct doctor *doctor, struct sl_error *why)
 {
     const struct ctl *ctl = doctor->ctl;
     char path[1100];
@@ -198,7 +198,7 @@ static json_t *node_json(struct doctor *doctor)
     bool others = sl_service_dir(sl_config_text(ctl->config, SL_SET_instance), dir, &owner) &&
                   owner != geteuid();
     if (doctor->pid != 0 && ctl->config_file == NULL) {
-        (void)given_make(doctor, &why);
+        (void)running_settings_load(doctor, &why);
     }
     return json_pack("{s:o*, s:s*, s:b, s:o}", "file",
                      ctl->config_file != NULL ? ctl_json_text(ctl->config_file) : NULL, "of_other",
@@ -247,7 +247,7 @@ static json_t *disks_json(struct doctor *doctor)
         const char *path = doctor->paths.disk_paths[i];
         bool found = sl_disk_place_find(path, place, &why) == SL_OK &&
                      sl_disk_format_check(place, &why) == SL_OK &&
-                     sl_disk_place_free(&doctor->paths, place, &why) == SL_OK;
+                     sl_disk_place_unused(&doctor->paths, place, &why) == SL_OK;
         (void)json_array_append_new(disks, json_pack("[o, o]", ctl_json_text(found ? place : path),
                                                      ctl_json_text(found ? "" : why.text)));
     }
@@ -325,7 +325,7 @@ static json_t *keys_json(const struct sl_config *config, const char *node)
     struct sl_error open = {0}, why = {0};
     struct sl_cluster_peer peer;
     json_t *all = json_array(), *peers = json_array();
-    sl_err placed = sl_trust_place(keys, &open);
+    sl_err placed = sl_trust_directory(keys, &open);
     sl_err loaded = sl_curve_load(keys, node, &pair, &why);
     SL_AUTO(closedir) DIR *files = opendir(keys);
     for (const struct dirent *file = files != NULL ? readdir(files) : NULL; file != NULL;
@@ -437,7 +437,7 @@ static const char *_Atomic looked_at; /* NULL: all are done */
 
 /* Names a look that takes longer than a second. A thread of its own, because a lost server may keep
  * the main thread in the kernel. */
-static void *slow_say(void *unused)
+static void *slow_report(void *unused)
 {
     const char *said = NULL;
     for (const char *now = looked_at; now != NULL; now = looked_at) {
@@ -466,7 +466,7 @@ static int doctor_command(struct ctl *ctl, int argc, char **argv)
     doctor.pid = ctl_registrar_pid(ctl->paths.shm_dir);
     json_t *more = json_object();
     looked_at = looks[0].name;
-    if (pthread_create(&thread, NULL, slow_say, NULL) == 0) {
+    if (pthread_create(&thread, NULL, slow_report, NULL) == 0) {
         (void)pthread_detach(thread); /* it may still sleep for a second at the end */
     }
     for (size_t i = 0; i < SL_COUNT(looks); i++) {

@@ -127,7 +127,7 @@ static sl_err watch_run(struct watch *watch, struct ev_follow *follow, struct sl
 
 static int events_command(struct ctl *ctl, int argc, char **argv)
 {
-    int code = CTL_FINE;
+    int code = CTL_SUCCESS;
     struct watch watch = {.ctl = ctl};
     struct sl_error why = {0};
     struct ev_follow *follow = NULL;
@@ -147,7 +147,7 @@ static int events_command(struct ctl *ctl, int argc, char **argv)
                          WALK_NS, &follow, &why);
     err = err == SL_OK ? watch_run(&watch, follow, &why) : err;
     ev_follow_destroy(&follow);
-    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    return err == SL_OK ? CTL_SUCCESS : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */

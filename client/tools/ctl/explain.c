@@ -13,7 +13,7 @@ static const char *word_of(sl_err code)
                                       : sl_err_text(code);
 }
 
-json_t *explain_json(struct sl_object_key key, const struct sl_story *story)
+json_t *explain_json(struct sl_object_key key, const struct sl_miss_reason *story)
 {
     return json_pack("{s:o, s:s, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
                      sl_err_name(story->code), "word", word_of(story->code), "text",
@@ -21,7 +21,7 @@ json_t *explain_json(struct sl_object_key key, const struct sl_story *story)
 }
 
 sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                    struct sl_story *stories, struct sl_error *why)
+                    struct sl_miss_reason *stories, struct sl_error *why)
 {
     for (uint32_t first = 0, share; first < count; first += share) {
         share = SL_MIN(count - first, SL_EXPLAIN_KEYS_MAX);
@@ -39,7 +39,7 @@ static int explain_words(struct ctl *ctl)
     static size_t rooms[SL_EXPLAIN_KEYS_MAX];
     struct sl_error why = {0};
     struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
-    struct sl_story stories[SL_EXPLAIN_KEYS_MAX];
+    struct sl_miss_reason stories[SL_EXPLAIN_KEYS_MAX];
     bool all = true, listed = ctl->word_count == 1 && strcmp(ctl->words[0], "-") == 0;
     uint32_t count;
     json_t *rows = json_array();
@@ -65,7 +65,7 @@ static int explain_words(struct ctl *ctl)
         return ctl_failed(ctl, &why);
     }
     int code = ctl_answer(ctl, json_pack("{s:o}", "keys", rows));
-    return code == CTL_FINE && !all ? CTL_NO : code;
+    return code == CTL_SUCCESS && !all ? CTL_NO : code;
 }
 
 static int explain_command(struct ctl *ctl, int argc, char **argv)
@@ -84,17 +84,17 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
     }
     bool of_tokens = model != NULL || format != NULL || seed != NULL || token_count != 0;
     if ((ctl->word_count > 0) + (request != NULL) + (path != NULL) != 1) {
-        return ctl_wrong(ctl, "expected 1 to %u keys, --request ID or --tokens FILE",
-                         SL_EXPLAIN_KEYS_MAX);
+        return ctl_usage_error(ctl, "expected 1 to %u keys, --request ID or --tokens FILE",
+                               SL_EXPLAIN_KEYS_MAX);
     }
     if (of_tokens && path == NULL) {
-        return ctl_wrong(ctl, "--model, --format, --seed and --block-tokens need --tokens");
+        return ctl_usage_error(ctl, "--model, --format, --seed and --block-tokens need --tokens");
     }
     if (path == NULL) {
         return request != NULL ? explain_request(ctl, request) : explain_words(ctl);
     }
     if (token_count > SL_KEYS_BLOCK_TOKENS_MAX) {
-        return ctl_wrong(ctl, "--block-tokens is at most %u", SL_KEYS_BLOCK_TOKENS_MAX);
+        return ctl_usage_error(ctl, "--block-tokens is at most %u", SL_KEYS_BLOCK_TOKENS_MAX);
     }
     (void)snprintf(block_tokens, sizeof block_tokens, "%" PRIu64, token_count);
     const char *words[CTL_WORDS_MAX] = {"tokens",
@@ -107,7 +107,7 @@ static int explain_command(struct ctl *ctl, int argc, char **argv)
                                         seed != NULL ? seed : "",
                                         block_tokens};
     ctl_script_settings(ctl, words, 9);
-    ctl_script_become("explain.py", words);
+    ctl_script_exec("explain.py", words);
 }
 
 /* clang-format off */

@@ -8,26 +8,28 @@
 #define OPS_MAX 64u /* shown for one request */
 
 static const char *const fates[] = {
-    [SL_FATE_OPEN] = "open",       [SL_FATE_MEMORY] = "memory",   [SL_FATE_DISK] = "disk",
-    [SL_FATE_REMOTE] = "remote",   [SL_FATE_MISSING] = "missing", [SL_FATE_BEHIND] = "behind",
-    [SL_FATE_LEFT] = "left",       [SL_FATE_FAILED] = "failed",   [SL_FATE_STORED] = "stored",
-    [SL_FATE_EXISTED] = "existed", [SL_FATE_REFUSED] = "refused",
+    [SL_OUTCOME_OPEN] = "open",       [SL_OUTCOME_MEMORY] = "memory",
+    [SL_OUTCOME_DISK] = "disk",       [SL_OUTCOME_REMOTE] = "remote",
+    [SL_OUTCOME_MISSING] = "missing", [SL_OUTCOME_BEHIND] = "behind",
+    [SL_OUTCOME_LEFT] = "left",       [SL_OUTCOME_FAILED] = "failed",
+    [SL_OUTCOME_STORED] = "stored",   [SL_OUTCOME_EXISTED] = "existed",
+    [SL_OUTCOME_REFUSED] = "refused",
 };
 
 struct story_of_op {
-    struct sl_told told;
-    struct sl_story *stories; /* the present state of each of the op's missing keys */
+    struct sl_op_trace told;
+    struct sl_miss_reason *stories; /* the present state of each of the op's missing keys */
 };
 
-static bool is_hit(enum sl_fate fate)
+static bool is_hit(enum sl_block_outcome fate)
 {
-    return fate == SL_FATE_MEMORY || fate == SL_FATE_DISK || fate == SL_FATE_REMOTE ||
-           fate == SL_FATE_STORED || fate == SL_FATE_EXISTED;
+    return fate == SL_OUTCOME_MEMORY || fate == SL_OUTCOME_DISK || fate == SL_OUTCOME_REMOTE ||
+           fate == SL_OUTCOME_STORED || fate == SL_OUTCOME_EXISTED;
 }
 
 static sl_err op_look(struct sl_client *client, struct story_of_op *of, struct sl_error *why)
 {
-    struct sl_told *told = &of->told;
+    struct sl_op_trace *told = &of->told;
     of->stories = calloc(told->key_count + 1, sizeof *of->stories);
     return of->stories == NULL
                ? sl_fail(why, SL_ERR_NO_MEMORY, "%u keys", told->key_count)
@@ -36,14 +38,14 @@ static sl_err op_look(struct sl_client *client, struct story_of_op *of, struct s
 
 static json_t *op_json(const struct story_of_op *of)
 {
-    const struct sl_told *told = &of->told;
+    const struct sl_op_trace *told = &of->told;
     char op[17], trace[17];
     json_t *runs = json_array(), *keys = json_array();
     uint32_t block = told->first_block;
     (void)snprintf(op, sizeof op, "%016" PRIx64, told->op_id);
     (void)snprintf(trace, sizeof trace, "%016" PRIx64, told->trace_id);
     for (uint32_t i = 0; i < told->run_count; i++) {
-        const struct sl_told_run *run = &told->runs[i];
+        const struct sl_block_run *run = &told->runs[i];
         (void)json_array_append_new(
             runs, json_pack("{s:o, s:o, s:s, s:o}", "first_block", ctl_json_u64(block), "count",
                             ctl_json_u64(run->count), "fate", fates[run->fate], "at_ns",
@@ -89,9 +91,9 @@ int explain_request(struct ctl *ctl, const char *id)
     sl_err err = ctl_open(ctl, false, &client, &why);
     for (uint32_t skip = 0; err == SL_OK && skip < OPS_MAX; skip++) {
         struct story_of_op of = {.stories = NULL};
-        err = sl_op_tell(client, id, skip, &of.told, 0, &why);
+        err = sl_op_trace_get(client, id, skip, &of.told, 0, &why);
         if (err == SL_OK && is_known(known, shown, of.told.op_id)) { /* a new op shifted the list */
-            sl_told_free(&of.told);
+            sl_op_trace_free(&of.told);
             continue;
         }
         if (err == SL_OK) {
@@ -105,7 +107,7 @@ int explain_request(struct ctl *ctl, const char *id)
             (void)json_array_append_new(rows, op_json(&of));
         }
         free(of.stories);
-        sl_told_free(&of.told);
+        sl_op_trace_free(&of.told);
         if (err != SL_OK) {
             break;
         }
@@ -118,5 +120,5 @@ int explain_request(struct ctl *ctl, const char *id)
     const char *words[CTL_WORDS_MAX] = {"request", ctl->json ? "json" : "text", ctl->paths.log_dir};
     ctl_script_settings(ctl, words, 3);
     int code = ctl_script_print("explain.py", words, json_pack("{s:o}", "ops", rows));
-    return code == CTL_FINE && !all ? CTL_NO : code;
+    return code == CTL_SUCCESS && !all ? CTL_NO : code;
 }

@@ -12,7 +12,7 @@ void ctl_helpers_json(const struct ctl *ctl, json_t *into)
     ssize_t length = readlink("/proc/self/exe", program, sizeof(program));
     (void)json_object_set_new(into, "program", ctl_json_bytes(program, (size_t)SL_MAX(length, 0)));
     for (size_t i = 0; i < SL_COUNT(helpers); i++) {
-        bool served = metrics_at_read(ctl->paths.runtime_dir, helpers[i], &at);
+        bool served = helper_address_read(ctl->paths.runtime_dir, helpers[i], &at);
         (void)snprintf(name, sizeof(name), "%s_at", helpers[i]);
         (void)json_object_set_new(into, name,
                                   served ? json_pack("{s:o, s:I}", "address",

@@ -15,13 +15,13 @@ static int lines_print(struct ctl *ctl, struct sl_keys *keys, const struct sl_ke
     char *line = NULL;
     size_t room = 0;
     uint64_t number = 0;
-    int code = CTL_FINE;
-    for (ssize_t length; code == CTL_FINE && (length = getline(&line, &room, stdin)) >= 0;) {
+    int code = CTL_SUCCESS;
+    for (ssize_t length; code == CTL_SUCCESS && (length = getline(&line, &room, stdin)) >= 0;) {
         struct sl_error why = {0};
         number++;
         if ((uint64_t)length > SL_KEYS_LINE_BYTES_MAX) {
-            code = ctl_wrong(ctl, "line %" PRIu64 ": over %" PRIu64 " bytes", number,
-                             SL_KEYS_LINE_BYTES_MAX);
+            code = ctl_usage_error(ctl, "line %" PRIu64 ": over %" PRIu64 " bytes", number,
+                                   SL_KEYS_LINE_BYTES_MAX);
         } else if (strspn(line, " \t\r\n") == (size_t)length) {
             continue;
         } else if (sl_keys_print_json_line(keys, form, line, (uint64_t)length, stdout, &why) !=
@@ -50,20 +50,20 @@ static int keys_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (ctl->word_count != 0 || form.format == NULL || block_tokens == 0) {
-        return ctl_wrong(
+        return ctl_usage_error(
             ctl, "--format and --block-tokens are required; tokens are read from standard input");
     }
     if (block_tokens > SL_KEYS_BLOCK_TOKENS_MAX) {
-        return ctl_wrong(ctl, "--block-tokens %" PRIu64 ": at most %u", block_tokens,
-                         SL_KEYS_BLOCK_TOKENS_MAX);
+        return ctl_usage_error(ctl, "--block-tokens %" PRIu64 ": at most %u", block_tokens,
+                               SL_KEYS_BLOCK_TOKENS_MAX);
     }
     if (pickle_protocol != 0 && pickle_protocol != 4 && pickle_protocol != 5) {
-        return ctl_wrong(ctl, "--pickle-protocol is 4 or 5");
+        return ctl_usage_error(ctl, "--pickle-protocol is 4 or 5");
     }
     form.block_tokens = (uint32_t)block_tokens;
     form.pickle_protocol = (uint32_t)pickle_protocol;
     if (sl_keys_format_check(form.format, &why) != SL_OK) {
-        return ctl_wrong(ctl, "%s", why.text);
+        return ctl_usage_error(ctl, "%s", why.text);
     }
     struct sl_keys *keys = NULL;
     if (sl_keys_create(&keys, &why) != SL_OK) {
@@ -100,7 +100,7 @@ static int messages_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     sl_msg_print_catalogue(stdout);
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 /* clang-format off */

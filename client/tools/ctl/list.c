@@ -48,7 +48,7 @@ static int ls_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (listing.limit == 0) {
-        return ctl_wrong(ctl, "--limit must be above 0");
+        return ctl_usage_error(ctl, "--limit must be above 0");
     }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, true, &client, &why) != SL_OK) {
@@ -64,7 +64,7 @@ static int ls_command(struct ctl *ctl, int argc, char **argv)
         (void)printf("],\"count\":%" PRIu64 "}\n", listing.shown);
     }
     sl_client_close(&client);
-    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    return err == SL_OK ? CTL_SUCCESS : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */
@@ -106,7 +106,7 @@ static int stat_command(struct ctl *ctl, int argc, char **argv)
                      info.digest_high, info.digest_low);
     }
     sl_client_close(&client);
-    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    return err == SL_OK ? CTL_SUCCESS : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */

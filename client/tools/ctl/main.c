@@ -49,11 +49,11 @@ static int run(struct ctl *ctl, int argc, char **argv)
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         usage(stdout);
-        return CTL_FINE;
+        return CTL_SUCCESS;
     }
     if (strcmp(argv[1], "--version") == 0) {
         (void)printf("sluicectl %s\n", SL_VERSION);
-        return CTL_FINE;
+        return CTL_SUCCESS;
     }
     for (size_t i = 0; i < SL_COUNT(commands); i++) {
         if (strcmp(argv[1], commands[i]->name) == 0) {
@@ -70,7 +70,7 @@ static int run(struct ctl *ctl, int argc, char **argv)
     int code;
     return ctl->command->run != NULL ? ctl->command->run(ctl, argc - 1, argv + 1)
            : ctl_parse(ctl, argc - 1, argv + 1, NULL, 0, &code)
-               ? ctl_ask(ctl, ctl->command->ask, NULL)
+               ? ctl_query(ctl, ctl->command->ask, NULL)
                : code;
 }
 
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     sl_config_destroy(&ctl.config);
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         (void)fprintf(stderr, "sluicectl: cannot write to standard output\n");
-        return code == CTL_FINE ? CTL_NO : code;
+        return code == CTL_SUCCESS ? CTL_NO : code;
     }
     return code;
 }

@@ -65,7 +65,7 @@ static int metrics_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->json) {
         ctl_print_json(json_pack("{s:o}", "families", families));
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 /* clang-format off */

@@ -106,7 +106,7 @@ static int put_command(struct ctl *ctl, int argc, char **argv)
                                  ctl_json_bytes(ctl->words[0], strlen(ctl->words[0])), "bytes",
                                  ctl_json_u64(length_bytes)));
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 /* clang-format off */
@@ -205,7 +205,7 @@ static int get_command(struct ctl *ctl, int argc, char **argv)
         err = write_target(ctl, value, length_bytes, &why);
     }
     free(value);
-    return err == SL_OK ? CTL_FINE : ctl_failed(ctl, &why);
+    return err == SL_OK ? CTL_SUCCESS : ctl_failed(ctl, &why);
 }
 
 /* clang-format off */
@@ -224,16 +224,16 @@ const struct ctl_command ctl_get = {
 /* clang-format on */
 
 /* Looks up a key here, then with everywhere at other nodes. *where names the node that has it. */
-static sl_err exists_somewhere(struct sl_client *client, struct sl_object_key key, bool everywhere,
-                               struct sl_elsewhere *where, struct sl_error *why)
+static sl_err exists_at(struct sl_client *client, struct sl_object_key key, bool everywhere,
+                        struct sl_remote_info *where, struct sl_error *why)
 {
     sl_err err = sl_exists(client, key);
-    *where = (struct sl_elsewhere){0};
+    *where = (struct sl_remote_info){0};
     if (err != SL_ERR_NOT_FOUND || !everywhere) {
         return err;
     }
     sl_err code = SL_ERR_NOT_FOUND;
-    err = sl_seek_batch(client, &key, 1, where, &code, 0, why);
+    err = sl_remote_lookup_batch(client, &key, 1, where, &code, 0, why);
     return err != SL_OK ? err : code;
 }
 
@@ -253,8 +253,8 @@ static int exists_command(struct ctl *ctl, int argc, char **argv)
     json_t *answers = json_object();
     bool all = true;
     for (int i = 0; i < ctl->word_count; i++) {
-        struct sl_elsewhere where;
-        sl_err err = exists_somewhere(client, ctl_key(ctl->words[i]), everywhere, &where, &why);
+        struct sl_remote_info where;
+        sl_err err = exists_at(client, ctl_key(ctl->words[i]), everywhere, &where, &why);
         all = all && err == SL_OK;
         if (ctl->json) {
             (void)json_object_set_new(answers, ctl->words[i], json_boolean(err == SL_OK));
@@ -272,7 +272,7 @@ static int exists_command(struct ctl *ctl, int argc, char **argv)
     } else {
         json_decref(answers);
     }
-    return all ? CTL_FINE : CTL_NO;
+    return all ? CTL_SUCCESS : CTL_NO;
 }
 
 /* clang-format off */
@@ -326,23 +326,23 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
         ctl_print_json(
             json_pack("{s:I, s:I}", "removed", (json_int_t)removed, "asked", (json_int_t)count));
     }
-    return removed == count ? CTL_FINE : CTL_NO;
+    return removed == count ? CTL_SUCCESS : CTL_NO;
 }
 
 /* Combines the codes: a key that was removed here or elsewhere is removed; else the code is that of
  * the node that kept it. */
-static sl_err rm_elsewhere(struct sl_client *client, const struct sl_object_key *keys,
-                           uint32_t count, sl_err *codes, struct sl_error *why)
+static sl_err rm_remote(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                        sl_err *codes, struct sl_error *why)
 {
     sl_err *theirs = calloc(count, sizeof *theirs);
     if (theirs == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "rm: %u keys", count);
     }
-    sl_err err = sl_remove_elsewhere(client, keys, count, false, theirs, 0, why);
+    sl_err err = sl_remote_remove_batch(client, keys, count, false, theirs, 0, why);
     for (uint32_t i = 0; err == SL_OK && i < count; i++) {
-        bool ours_tells =
+        bool ours_decides =
             theirs[i] == SL_ERR_NOT_FOUND || (theirs[i] == SL_OK && codes[i] != SL_ERR_NOT_FOUND);
-        codes[i] = ours_tells ? codes[i] : theirs[i];
+        codes[i] = ours_decides ? codes[i] : theirs[i];
     }
     free(theirs);
     return err;
@@ -357,7 +357,7 @@ static int rm_keys(struct ctl *ctl, struct sl_client *client, bool everywhere)
     sl_err err = ctl_word_keys(ctl, &keys, &codes, &why);
     err = err == SL_OK ? sl_remove_batch(client, keys, count, codes, 0, &why) : err;
     if (err == SL_OK && everywhere) {
-        err = rm_elsewhere(client, keys, count, codes, &why);
+        err = rm_remote(client, keys, count, codes, &why);
     }
     return err == SL_OK ? rm_report(ctl, codes, count) : ctl_failed(ctl, &why);
 }
@@ -373,11 +373,11 @@ static int rm_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (all == (ctl->word_count > 0)) {
-        return ctl_wrong(ctl, "expected either keys or --all");
+        return ctl_usage_error(ctl, "expected either keys or --all");
     }
     if (all && everywhere) {
-        return ctl_wrong(ctl,
-                         "--everywhere needs keys: --all removes only the objects of this node");
+        return ctl_usage_error(
+            ctl, "--everywhere needs keys: --all removes only the objects of this node");
     }
     struct sl_client *client = NULL;
     if (ctl_open(ctl, false, &client, &why) != SL_OK) {
@@ -388,7 +388,7 @@ static int rm_command(struct ctl *ctl, int argc, char **argv)
     } else if (sl_remove_all(client, 0, &why) != SL_OK) {
         code = disk_away(ctl, &why, "no need to repeat the command");
     } else {
-        code = CTL_FINE;
+        code = CTL_SUCCESS;
         if (ctl->json) {
             ctl_print_json(json_pack("{s:b}", "all", 1));
         }
@@ -435,7 +435,7 @@ static int flush_command(struct ctl *ctl, int argc, char **argv)
     if (ctl->json) {
         ctl_print_json(json_pack("{s:b}", "durable", 1));
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 /* clang-format off */

@@ -48,7 +48,7 @@ static int report(const struct ctl *ctl, const sl_err *codes)
         ctl_print_json(json_pack("{s:O, s:b}", "keys", rows, "all", all));
     }
     json_decref(rows);
-    return all ? CTL_FINE : CTL_NO;
+    return all ? CTL_SUCCESS : CTL_NO;
 }
 
 static int prefetch(const struct ctl *ctl, struct sl_client *client, uint64_t timeout_ns)

@@ -11,12 +11,12 @@ static sl_err contributions_ask(const struct ctl *ctl, struct sl_client *client,
                                 const void *context, json_t **answer, struct sl_error *why)
 {
     uint32_t count = 0;
-    struct sl_contribution_info infos[SL_CONTRIBUTIONS_MAX];
-    sl_err err = sl_contributions(client, infos, &count, 0, why);
+    struct sl_segment_info infos[SL_CONTRIBUTIONS_MAX];
+    sl_err err = sl_segments(client, infos, &count, 0, why);
     (void)ctl, (void)context;
     json_t *rows = json_array();
     for (uint32_t i = 0; err == SL_OK && i < count; i++) {
-        const struct sl_contribution_info *info = &infos[i];
+        const struct sl_segment_info *info = &infos[i];
         (void)json_array_append_new(
             rows,
             json_pack("{s:o, s:i, s:o, s:o, s:o, s:b, s:s, s:i}", "name", ctl_json_text(info->name),
@@ -104,10 +104,10 @@ static int session_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (unknown == (pause_ns != NOT_GIVEN)) {
-        return ctl_wrong(ctl, "expected either --pause T or --unknown");
+        return ctl_usage_error(ctl, "expected either --pause T or --unknown");
     }
     pause_ns = unknown ? SL_PAUSE_UNKNOWN : pause_ns;
-    return ctl_ask(ctl, session_ask, &pause_ns);
+    return ctl_query(ctl, session_ask, &pause_ns);
 }
 
 /* clang-format off */

@@ -29,7 +29,7 @@ bool ctl_right_next(const struct sl_config *config, uint32_t *at, struct ctl_rig
         if (index > SL_SETTING_COUNT_OF) {
             out->path = sl_config_file(config);
             out->name = "config";
-            out->err = sl_config_closed(config, &out->why);
+            out->err = sl_config_check_access(config, &out->why);
         } else if (token || setting_names_file((enum sl_setting)index)) {
             const char *path =
                 token ? getenv(TOKEN) : sl_config_text(config, (enum sl_setting)index);

@@ -147,7 +147,7 @@ static int not_ready(struct status *status)
             (void)printf("%s\n", status->ctl->words[i]);
         }
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 static int status_command(struct ctl *ctl, int argc, char **argv)
@@ -170,19 +170,19 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     if (ctl->word_count > 0 && !names_asked) {
-        return ctl_wrong(ctl, "names need --not-ready");
+        return ctl_usage_error(ctl, "names need --not-ready");
     }
     if (status.within_ms > WITHIN_MS_MAX || (status.within_ms > 0 && !names_asked)) {
-        return ctl_wrong(ctl, "--within-ms needs --not-ready and is at most an hour");
+        return ctl_usage_error(ctl, "--within-ms needs --not-ready and is at most an hour");
     }
     if (deadline_ns > WITHIN_MS_MAX * SL_NS_PER_MS || (deadline_ns > 0 && !ready_asked)) {
-        return ctl_wrong(ctl, "--deadline needs --ready and is at most an hour");
+        return ctl_usage_error(ctl, "--deadline needs --ready and is at most an hour");
     }
     if (ready_asked && (names_asked || metrics)) {
-        return ctl_wrong(ctl, "--ready can be combined only with --deadline and --json");
+        return ctl_usage_error(ctl, "--ready can be combined only with --deadline and --json");
     }
     if (ready_of != NULL && strcmp(ready_of, "disks") != 0) {
-        return ctl_wrong(ctl, "--ready=%s: expected --ready or --ready=disks", ready_of);
+        return ctl_usage_error(ctl, "--ready=%s: expected --ready or --ready=disks", ready_of);
     }
     if (ready_asked) {
         uint64_t patience_ns = ready_of != NULL ? WITHIN_MS_MAX * SL_NS_PER_MS : STATUS_DEADLINE_NS;
@@ -194,7 +194,7 @@ static int status_command(struct ctl *ctl, int argc, char **argv)
     }
     if (pages) {
         ctl_print_json(json_pack("{s:o}", "actors", status_actors(ctl)));
-        return CTL_FINE;
+        return CTL_SUCCESS;
     }
     json_t *families = NULL;
     (void)metrics_families(ctl->paths.shm_dir, &families, NULL);

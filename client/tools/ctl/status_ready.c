@@ -209,7 +209,7 @@ int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns)
                                  "disks_read", self.disks_read || !has_disks(&self), "missing",
                                  names_json(&self, false), "degraded", names_json(&self, true),
                                  "why", self.why.text[0] != '\0' ? self.why.text : NULL));
-        return ready ? CTL_FINE : CTL_NO;
+        return ready ? CTL_SUCCESS : CTL_NO;
     }
     (void)printf("%s", ready ? "ready" : "not ready");
     names_print(&self, "; missing: ", false);
@@ -222,5 +222,5 @@ int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns)
                      sl_config_text(ctl->config, SL_SET_instance));
     }
     (void)printf("%s%s\n", self.why.text[0] != '\0' ? "; " : "", self.why.text);
-    return ready ? CTL_FINE : CTL_NO;
+    return ready ? CTL_SUCCESS : CTL_NO;
 }

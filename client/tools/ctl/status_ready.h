@@ -9,7 +9,7 @@
 
 /* Waits until deadline_ns (monotonic) for a node that serves: all actors of its supervisor are
  * alive and ready or degraded, except some of its disks, and the registrar answers. With disks it
- * also waits until all disks have been read. Prints the result and gives CTL_FINE or CTL_NO. */
+ * also waits until all disks have been read. Prints the result and gives CTL_SUCCESS or CTL_NO. */
 int status_ready(const struct ctl *ctl, bool disks, uint64_t deadline_ns);
 
 /* status.c: whether the actor's loop has not run for over 2 s. */

@@ -70,12 +70,13 @@ static int trace_command(struct ctl *ctl, int argc, char **argv)
     }
     bool one = ctl->word_count == 1;
     if (one + (last > 0) + (slow > 0) != 1 || (events && (one || !ctl->json))) {
-        return ctl_wrong(
+        return ctl_usage_error(
             ctl,
             "expected one of ID, --last N, --slow N; --events needs --json and --last or --slow");
     }
     if (one && (!sl_parse_hex(ctl->words[0], &trace.trace_id) || trace.trace_id == 0)) {
-        return ctl_wrong(ctl, "'%s' is not a trace id (1 to 16 hex digits, not 0)", ctl->words[0]);
+        return ctl_usage_error(ctl, "'%s' is not a trace id (1 to 16 hex digits, not 0)",
+                               ctl->words[0]);
     }
     trace.events = json_array();
     if (ctl_pages(ctl, page_collect, &trace) == 0) {

@@ -41,7 +41,7 @@ struct block {
     uint64_t parent_hash, committed_ns;
     uint64_t passed, climbed; /* the pass that last reported it; that last visited it */
     uint32_t part_count, counts[EV_MEDIUM_COUNT];
-    uint8_t told, wanted; /* bits of media: reported as stored; whole there */
+    uint8_t announced, wanted; /* bits of media: reported as stored; whole there */
     bool touched;
     struct ev_hash hash;
 };
@@ -148,7 +148,7 @@ void ev_blocks_destroy(struct ev_blocks **blocks)
     *blocks = NULL;
 }
 
-void ev_blocks_forget(struct ev_blocks *blocks)
+void ev_blocks_clear(struct ev_blocks *blocks)
 {
     all_free(blocks);
     blocks->clears = true;
@@ -359,11 +359,11 @@ bool ev_blocks_change(void *context, const struct sl_index_change *change)
 
 /* ---- reporting ---- */
 
-static void tell(const struct ev_blocks *blocks, enum ev_type type, enum ev_medium medium,
-                 struct block *block, ev_event_fn fn, void *context)
+static void event_report(const struct ev_blocks *blocks, enum ev_type type, enum ev_medium medium,
+                         struct block *block, ev_event_fn fn, void *context)
 {
     struct block *parent = NULL;
-    bool fresh = block->told == 0 && !blocks->beginning;
+    bool fresh = block->announced == 0 && !blocks->beginning;
     if (type == EV_STORED && block->parent_hash != 0) {
         parent = SL_TABLE_FIRST(&blocks->by_key, block->parent_hash, struct block, by_key);
     }
@@ -378,7 +378,7 @@ static void tell(const struct ev_blocks *blocks, enum ev_type type, enum ev_medi
     fn(context, &event);
 }
 
-static void tell_cleared(ev_event_fn fn, void *context)
+static void cleared_report(ev_event_fn fn, void *context)
 {
     const struct ev_event event = {.type = EV_CLEARED};
     fn(context, &event);
@@ -388,13 +388,13 @@ static void tell_cleared(ev_event_fn fn, void *context)
 static bool pending(const struct ev_blocks *blocks, const struct block *block,
                     enum ev_medium medium, bool all)
 {
-    return all ? (block->told & BIT(medium)) != 0 && block->passed != blocks->pass
-               : (block->wanted & ~block->told & BIT(medium)) != 0;
+    return all ? (block->announced & BIT(medium)) != 0 && block->passed != blocks->pass
+               : (block->wanted & ~block->announced & BIT(medium)) != 0;
 }
 
 /* Reports the block as stored, after those before it in its chain that also have to be reported. */
-static void tell_stored(struct ev_blocks *blocks, struct block *block, enum ev_medium medium,
-                        bool all, ev_event_fn fn, void *context)
+static void stored_report(struct ev_blocks *blocks, struct block *block, enum ev_medium medium,
+                          bool all, ev_event_fn fn, void *context)
 {
     uint32_t depth = 0;
     while (block != NULL && block->climbed != blocks->pass && pending(blocks, block, medium, all) &&
@@ -411,11 +411,11 @@ static void tell_stored(struct ev_blocks *blocks, struct block *block, enum ev_m
     }
     while (depth > 0) {
         block = blocks->stack[--depth];
-        tell(blocks, EV_STORED, medium, block, fn, context);
+        event_report(blocks, EV_STORED, medium, block, fn, context);
         block->passed = blocks->pass;
         if (!all) {
-            block->told |= BIT(medium);
-            blocks->stats.told[medium]++;
+            block->announced |= BIT(medium);
+            blocks->stats.announced[medium]++;
         }
     }
 }
@@ -442,21 +442,21 @@ static void family_settle(struct family *family)
     }
 }
 
-static void family_tell(struct ev_blocks *blocks, struct family *family, enum ev_type type,
-                        bool silent, ev_event_fn fn, void *context)
+static void family_report(struct ev_blocks *blocks, struct family *family, enum ev_type type,
+                          bool silent, ev_event_fn fn, void *context)
 {
     for (enum ev_medium medium = 0; medium < EV_MEDIUM_COUNT; medium++) {
         blocks->pass++;
         for (struct block *block = family->first_touched; block != NULL;
              block = block->next_touched) {
             if (type == EV_STORED) {
-                tell_stored(blocks, block, medium, false, fn, context);
-            } else if ((block->told & ~block->wanted & BIT(medium)) != 0) {
+                stored_report(blocks, block, medium, false, fn, context);
+            } else if ((block->announced & ~block->wanted & BIT(medium)) != 0) {
                 if (!silent) {
-                    tell(blocks, EV_REMOVED, medium, block, fn, context);
+                    event_report(blocks, EV_REMOVED, medium, block, fn, context);
                 }
-                block->told &= (uint8_t)~BIT(medium);
-                blocks->stats.told[medium]--;
+                block->announced &= (uint8_t)~BIT(medium);
+                blocks->stats.announced[medium]--;
             }
         }
     }
@@ -494,40 +494,41 @@ static void family_end(struct ev_blocks *blocks, struct family *family)
 
 void ev_blocks_settle(struct ev_blocks *blocks, ev_event_fn fn, void *context)
 {
-    uint64_t told = blocks->stats.told[EV_MEMORY] + blocks->stats.told[EV_DISK], left = told;
+    uint64_t announced = blocks->stats.announced[EV_MEMORY] + blocks->stats.announced[EV_DISK],
+             left = announced;
     bool comes = false;
     for (struct family *family = blocks->first_touched; family != NULL;
          family = family->next_touched) {
         family_settle(family);
         for (const struct block *block = family->first_touched; block != NULL;
              block = block->next_touched) {
-            left -= (uint64_t)__builtin_popcount(block->told & ~block->wanted);
-            comes = comes || (block->wanted & ~block->told) != 0;
+            left -= (uint64_t)__builtin_popcount(block->announced & ~block->wanted);
+            comes = comes || (block->wanted & ~block->announced) != 0;
         }
     }
-    bool cleared = blocks->clears || (told > 0 && left == 0 && !comes);
+    bool cleared = blocks->clears || (announced > 0 && left == 0 && !comes);
     blocks->beginning = blocks->clears;
     if (cleared) {
-        tell_cleared(fn, context);
+        cleared_report(fn, context);
         blocks->clears = false;
     }
     for (struct family *family = blocks->first_touched; family != NULL;
          family = family->next_touched) {
-        family_tell(blocks, family, EV_REMOVED, cleared, fn, context);
+        family_report(blocks, family, EV_REMOVED, cleared, fn, context);
     }
     struct family *next = blocks->first_touched;
     blocks->first_touched = NULL;
     while (next != NULL) {
         struct family *family = next;
         next = family->next_touched;
-        family_tell(blocks, family, EV_STORED, false, fn, context);
+        family_report(blocks, family, EV_STORED, false, fn, context);
         family_end(blocks, family);
     }
 }
 
-void ev_blocks_all(struct ev_blocks *blocks, ev_event_fn fn, void *context)
+void ev_blocks_report_all(struct ev_blocks *blocks, ev_event_fn fn, void *context)
 {
-    tell_cleared(fn, context);
+    cleared_report(fn, context);
     for (enum ev_medium medium = 0; medium < EV_MEDIUM_COUNT; medium++) {
         blocks->pass++;
         for (uint32_t head = 0; head < blocks->families.head_count; head++) {
@@ -535,7 +536,7 @@ void ev_blocks_all(struct ev_blocks *blocks, ev_event_fn fn, void *context)
                  node = node->next) {
                 const struct family *family = SL_TABLE_ITEM(node, struct family, node);
                 for (struct block *block = family->first; block != NULL; block = block->next) {
-                    tell_stored(blocks, block, medium, true, fn, context);
+                    stored_report(blocks, block, medium, true, fn, context);
                 }
             }
         }

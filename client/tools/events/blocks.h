@@ -40,15 +40,15 @@ void ev_blocks_destroy(struct ev_blocks **blocks);
 /* An sl_index_change_fn; context is the blocks. Always gives true. */
 bool ev_blocks_change(void *context, const struct sl_index_change *change);
 /* Forgets all blocks, for a new index. The next events begin with CLEARED. */
-void ev_blocks_forget(struct ev_blocks *blocks);
+void ev_blocks_clear(struct ev_blocks *blocks);
 /* Reports differences from the last report: first removed blocks, then stored ones, parents before
  * children. If no block is left, it reports CLEARED instead. */
 void ev_blocks_settle(struct ev_blocks *blocks, ev_event_fn fn, void *context);
 /* Reports CLEARED and then all blocks that are reported as stored. */
-void ev_blocks_all(struct ev_blocks *blocks, ev_event_fn fn, void *context);
+void ev_blocks_report_all(struct ev_blocks *blocks, ev_event_fn fn, void *context);
 
 struct ev_blocks_stats {
-    uint64_t told[EV_MEDIUM_COUNT]; /* blocks reported as stored */
+    uint64_t announced[EV_MEDIUM_COUNT]; /* blocks reported as stored */
     uint64_t families, parts, keys_other;
     bool no_memory; /* a change was lost: the caller starts over */
 };

@@ -50,12 +50,12 @@ sl_err ev_follow_create(const char *shm_dir, const char *model, uint64_t delay_n
 }
 
 /* Closes the index and forgets its blocks. */
-static void follow_forget(struct ev_follow *follow)
+static void follow_close(struct ev_follow *follow)
 {
     sl_index_changes_destroy(&follow->changes);
     sl_index_view_close(&follow->view);
     sl_arena_close(&follow->arena);
-    ev_blocks_forget(follow->blocks);
+    ev_blocks_clear(follow->blocks);
     follow->walking = false;
 }
 
@@ -64,7 +64,7 @@ void ev_follow_destroy(struct ev_follow **follow)
     if (follow == NULL || *follow == NULL) {
         return;
     }
-    follow_forget(*follow);
+    follow_close(*follow);
     ev_blocks_destroy(&(*follow)->blocks);
     free(*follow);
     *follow = NULL;
@@ -136,7 +136,7 @@ static bool walk_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn,
     case SL_INDEX_WALK_END:
         break;
     case SL_INDEX_WALK_DEAD:
-        follow_forget(follow);
+        follow_close(follow);
         ev_blocks_settle(follow->blocks, fn, context);
         return true;
     case SL_INDEX_WALK_ON:
@@ -157,7 +157,7 @@ static bool walk_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn,
 
 bool ev_follow_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn, void *context)
 {
-    bool told = false;
+    bool announced = false;
     struct ev_blocks_stats blocks;
     ev_blocks_stats(follow->blocks, &blocks);
     if (now_ns >= follow->look_at_ns) {
@@ -167,18 +167,18 @@ bool ev_follow_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn, v
                      (!sl_index_view_linked(follow->view) &&
                       sl_index_view_current(follow->view, follow->shm_dir) != SL_OK));
         if (gone) {
-            follow_forget(follow);
+            follow_close(follow);
             ev_blocks_settle(follow->blocks, fn, context);
-            told = true;
+            announced = true;
         }
         if (follow->view == NULL) {
             (void)follow_open(follow, now_ns);
         }
     }
     if (follow->view != NULL && (follow->walking || now_ns >= follow->walk_at_ns)) {
-        told = walk_step(follow, now_ns, fn, context) || told;
+        announced = walk_step(follow, now_ns, fn, context) || announced;
     }
-    return told;
+    return announced;
 }
 
 uint64_t ev_follow_wake_at(const struct ev_follow *follow)
@@ -189,9 +189,9 @@ uint64_t ev_follow_wake_at(const struct ev_follow *follow)
     return follow->walking ? 0 : SL_MIN(follow->walk_at_ns, follow->look_at_ns);
 }
 
-void ev_follow_all(struct ev_follow *follow, ev_event_fn fn, void *context)
+void ev_follow_report_all(struct ev_follow *follow, ev_event_fn fn, void *context)
 {
-    ev_blocks_all(follow->blocks, fn, context);
+    ev_blocks_report_all(follow->blocks, fn, context);
 }
 
 void ev_follow_stats(const struct ev_follow *follow, struct ev_follow_stats *out)

@@ -18,8 +18,8 @@ void ev_follow_destroy(struct ev_follow **follow);
 bool ev_follow_step(struct ev_follow *follow, uint64_t now_ns, ev_event_fn fn, void *context);
 /* Time of the next step; 0: now. */
 uint64_t ev_follow_wake_at(const struct ev_follow *follow);
-/* Reports all reported blocks again: ev_blocks_all. */
-void ev_follow_all(struct ev_follow *follow, ev_event_fn fn, void *context);
+/* Reports all reported blocks again: ev_blocks_report_all. */
+void ev_follow_report_all(struct ev_follow *follow, ev_event_fn fn, void *context);
 
 struct ev_follow_stats {
     struct ev_blocks_stats blocks;

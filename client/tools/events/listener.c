@@ -4,7 +4,7 @@
 #include "client/tools/exporter/listen.h"
 #include "runtime/base/sl_address.h"
 #include "runtime/base/sl_clock.h"
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -284,7 +284,7 @@ static struct connection *connection_find(struct ev_listener *listener,
         struct connection *at = &listener->connections[i];
         free_one = at->port == NULL ? at : free_one;
         free_count += at->port == NULL;
-        of_one += at->port != NULL && sl_strangers_same(&at->from, from);
+        of_one += at->port != NULL && sl_unauth_same_address(&at->from, from);
         local_free -= at->port != NULL && local_free > 0 && is_local(&at->from);
     }
     free_count -= SL_MIN(free_count, local_free);
@@ -392,7 +392,7 @@ static sl_err where_listen(struct port *port, const char *where, struct sl_error
         return err;
     }
     return sl_address_parse(where + strlen("tcp://"), host, sizeof host, &number)
-               ? mc_listen(host, number, &port->fd, why)
+               ? tcp_listen(host, number, &port->fd, why)
                : sl_fail(why, SL_ERR_CONFIG, "'%.200s' is not an address", where);
 }
 

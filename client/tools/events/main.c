@@ -147,8 +147,8 @@ static void page_write(struct events *self)
     count_up(self, self->metric.indexes, &follow_before.indexes, follow.indexes);
     count_up(self, self->metric.keys_other, &follow_before.blocks.keys_other,
              follow.blocks.keys_other);
-    sl_metric_set(self->metrics, self->metric.in_memory, follow.blocks.told[EV_MEMORY]);
-    sl_metric_set(self->metrics, self->metric.on_disk, follow.blocks.told[EV_DISK]);
+    sl_metric_set(self->metrics, self->metric.in_memory, follow.blocks.announced[EV_MEMORY]);
+    sl_metric_set(self->metrics, self->metric.on_disk, follow.blocks.announced[EV_DISK]);
     sl_metric_set(self->metrics, self->metric.families, follow.blocks.families);
     sl_metric_set(self->metrics, self->metric.kept, now.kept_messages);
     sl_metric_set(self->metrics, self->metric.kept_bytes, now.kept_bytes);
@@ -256,7 +256,7 @@ static void snapshot(void *context)
 {
     struct events *self = context;
     ev_batch_time(self->all, (double)sl_clock_wall_ns() / 1e9);
-    ev_follow_all(self->follow, ev_batch_add, self->all);
+    ev_follow_report_all(self->follow, ev_batch_add, self->all);
     ev_batch_flush(self->all, true);
     memory_check(self);
 }
@@ -285,7 +285,7 @@ static sl_err open_all(struct events *self, struct sl_error *why)
     if (err != SL_OK) {
         return err;
     }
-    bool other = metrics_at_read(self->paths.runtime_dir, "events", &at);
+    bool other = helper_address_read(self->paths.runtime_dir, "events", &at);
     self->own = !other;
     if (other && (strncmp(self->publish, "ipc:", 4) == 0 ||
                   strncmp(self->replay, "ipc:", 4) ==
@@ -323,7 +323,7 @@ static sl_err open_all(struct events *self, struct sl_error *why)
     if (err == SL_OK && self->own) {
         char text[2 * ADDRESS_BYTES + 1];
         (void)snprintf(text, sizeof(text), "%s %s", self->publish, self->replay);
-        err = metrics_at_write(self->paths.runtime_dir, "events", text, why);
+        err = helper_address_write(self->paths.runtime_dir, "events", text, why);
     }
     return err;
 }
@@ -387,7 +387,7 @@ static sl_err serve(struct events *self, struct sl_error *why)
         run(self);
         sl_metrics_health(self->metrics, SL_HEALTH_STOPPED, "");
     }
-    metrics_at_remove(self->paths.runtime_dir, "events");
+    helper_address_remove(self->paths.runtime_dir, "events");
     ev_publisher_close(&self->publisher);
     ev_batch_destroy(&self->live);
     ev_batch_destroy(&self->all);
@@ -422,7 +422,7 @@ int main(int argc, char **argv)
     if (err == SL_OK) {
         err = sl_config_load(self.config, NULL, argc, argv, NULL, &why);
     }
-    err = err == SL_OK ? sl_config_closed(self.config, &why) : err;
+    err = err == SL_OK ? sl_config_check_access(self.config, &why) : err;
     if (err == SL_ERR_CANCELLED) {
         bool help = strstr(why.text, "help") != NULL;
         help ? usage(stdout) : (void)printf("sluice-events %s\n", SL_VERSION);

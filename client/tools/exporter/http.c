@@ -1,7 +1,7 @@
 /* client/tools/exporter/http.c - connections, answers and limits of the HTTP server; see http.h. */
 #include "client/tools/exporter/http.h"
 #include "client/tools/exporter/http_head.h"
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -18,7 +18,7 @@
 #define LINGER_NS  (2 * SL_NS_PER_S)  /* for a client that reads it while it still sends */
 
 /* A connection, from its accept to its close. */
-struct visitor {
+struct client_conn {
     struct http *http;
     int fd; /* -1: free */
     uint64_t until_ns;
@@ -34,36 +34,36 @@ struct http {
     const char *token;
     void *context;
     sl_loop_timer tick;
-    struct sl_strangers *strangers; /* those with an incomplete request */
-    struct sl_strangers *served;    /* those that are being answered */
-    struct visitor visitors[HTTP_CONNECTIONS_MAX];
+    struct sl_unauth *strangers; /* those with an incomplete request */
+    struct sl_unauth *served;    /* those that are being answered */
+    struct client_conn client_conns[HTTP_CONNECTIONS_MAX];
 };
 
 /* ---- visitors ---- */
 
-static void visitor_go(struct visitor *visitor)
+static void conn_close(struct client_conn *client_conn)
 {
-    struct http *http = visitor->http;
-    uint32_t place = (uint32_t)(visitor - http->visitors);
-    sl_strangers_remove(http->strangers, place);
-    sl_strangers_remove(http->served, place);
-    sl_loop_fd_remove(http->loop, visitor->fd);
-    (void)close(visitor->fd);
-    free(visitor->out);
-    visitor->out = NULL;
-    visitor->fd = -1;
+    struct http *http = client_conn->http;
+    uint32_t place = (uint32_t)(client_conn - http->client_conns);
+    sl_unauth_remove(http->strangers, place);
+    sl_unauth_remove(http->served, place);
+    sl_loop_fd_remove(http->loop, client_conn->fd);
+    (void)close(client_conn->fd);
+    free(client_conn->out);
+    client_conn->out = NULL;
+    client_conn->fd = -1;
 }
 
 /* Adds a visitor to a list. If its address has too many, the oldest of them is closed. */
-static void visitor_among(struct visitor *visitor, struct sl_strangers *whom)
+static void conn_list_add(struct client_conn *client_conn, struct sl_unauth *whom)
 {
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC}; /* stays so if it has disconnected */
     socklen_t from_bytes = sizeof from;
-    (void)getpeername(visitor->fd, (struct sockaddr *)&from, &from_bytes);
-    uint32_t place = (uint32_t)(visitor - visitor->http->visitors);
-    uint32_t goes = sl_strangers_add(whom, place, &from);
-    if (goes != SL_STRANGERS_NONE) {
-        visitor_go(&visitor->http->visitors[goes]);
+    (void)getpeername(client_conn->fd, (struct sockaddr *)&from, &from_bytes);
+    uint32_t place = (uint32_t)(client_conn - client_conn->http->client_conns);
+    uint32_t goes = sl_unauth_add(whom, place, &from);
+    if (goes != SL_UNAUTH_NONE) {
+        conn_close(&client_conn->http->client_conns[goes]);
     }
 }
 
@@ -71,8 +71,8 @@ static void on_tick(void *context, uint64_t now_ns)
 {
     struct http *http = context;
     for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
-        if (http->visitors[i].fd >= 0 && http->visitors[i].until_ns <= now_ns) {
-            visitor_go(&http->visitors[i]);
+        if (http->client_conns[i].fd >= 0 && http->client_conns[i].until_ns <= now_ns) {
+            conn_close(&http->client_conns[i]);
         }
     }
     (void)sl_loop_fd_set(http->loop, http->listen_fd, SL_LOOP_READ, NULL);
@@ -140,7 +140,8 @@ static void request_answer(const struct http *http, const struct http_head *head
 }
 
 /* Prepares the answer (taken) for sending. False: no memory. */
-static bool answer_begin(struct visitor *visitor, const struct http_answer *answer, bool head_only)
+static bool answer_begin(struct client_conn *client_conn, const struct http_answer *answer,
+                         bool head_only)
 {
     const char *text = answer->text != NULL ? answer->text : ""; /* NULL: no memory */
     size_t body_bytes = answer->text != NULL ? answer->length_bytes : 0;
@@ -155,98 +156,101 @@ static bool answer_begin(struct visitor *visitor, const struct http_answer *answ
                           status, status_word(status), date,
                           answer->type != NULL ? answer->type : "text/plain; charset=utf-8",
                           body_bytes, status == 405 ? "Allow: GET, HEAD\r\n" : "");
-    visitor->sent = 0;
-    visitor->out_bytes = (size_t)length + (head_only ? 0 : body_bytes);
-    visitor->out = malloc(visitor->out_bytes);
-    if (visitor->out != NULL) {
-        memcpy(visitor->out, head, (size_t)length);
-        memcpy(visitor->out + length, text, visitor->out_bytes - (size_t)length);
+    client_conn->sent = 0;
+    client_conn->out_bytes = (size_t)length + (head_only ? 0 : body_bytes);
+    client_conn->out = malloc(client_conn->out_bytes);
+    if (client_conn->out != NULL) {
+        memcpy(client_conn->out, head, (size_t)length);
+        memcpy(client_conn->out + length, text, client_conn->out_bytes - (size_t)length);
     }
     free(answer->text);
-    visitor->until_ns = sl_clock_monotonic_ns() + ANSWER_NS;
-    sl_strangers_remove(visitor->http->strangers, (uint32_t)(visitor - visitor->http->visitors));
-    visitor_among(visitor, visitor->http->served);
-    return visitor->out != NULL &&
-           sl_loop_fd_set(visitor->http->loop, visitor->fd, SL_LOOP_WRITE, NULL) == SL_OK;
+    client_conn->until_ns = sl_clock_monotonic_ns() + ANSWER_NS;
+    sl_unauth_remove(client_conn->http->strangers,
+                     (uint32_t)(client_conn - client_conn->http->client_conns));
+    conn_list_add(client_conn, client_conn->http->served);
+    return client_conn->out != NULL &&
+           sl_loop_fd_set(client_conn->http->loop, client_conn->fd, SL_LOOP_WRITE, NULL) == SL_OK;
 }
 
 /* ---- steps of a connection; false: it is closed ---- */
 
-static bool head_read(struct visitor *visitor)
+static bool head_read(struct client_conn *client_conn)
 {
     struct http_head head = {0};
     struct http_answer answer = {0};
-    ssize_t got =
-        recv(visitor->fd, visitor->in + visitor->used, sizeof visitor->in - visitor->used, 0);
+    ssize_t got = recv(client_conn->fd, client_conn->in + client_conn->used,
+                       sizeof client_conn->in - client_conn->used, 0);
     if (got <= 0) {
         return got < 0 && (errno == EAGAIN || errno == EINTR);
     }
-    visitor->used += (size_t)got;
-    ssize_t length = http_head_bytes(visitor->in, visitor->used);
+    client_conn->used += (size_t)got;
+    ssize_t length = http_head_bytes(client_conn->in, client_conn->used);
     const char *wrong = length < 0   ? "a line ends with CR LF, and has no control characters"
-                        : length > 0 ? http_head_parse(visitor->in, (size_t)length, &head)
+                        : length > 0 ? http_head_parse(client_conn->in, (size_t)length, &head)
                                      : NULL;
     if (wrong != NULL) {
         refuse(&answer, 400, "%s\n", wrong);
     } else if (length > 0) {
-        request_answer(visitor->http, &head, &answer);
-    } else if (visitor->used < sizeof visitor->in) {
+        request_answer(client_conn->http, &head, &answer);
+    } else if (client_conn->used < sizeof client_conn->in) {
         return true;
     } else {
-        refuse(&answer, 431, "a head has less than %u KiB\n", (unsigned)(sizeof visitor->in >> 10));
+        refuse(&answer, 431, "a head has less than %u KiB\n",
+               (unsigned)(sizeof client_conn->in >> 10));
     }
-    return answer_begin(visitor, &answer, head.method != NULL && strcmp(head.method, "HEAD") == 0);
+    return answer_begin(client_conn, &answer,
+                        head.method != NULL && strcmp(head.method, "HEAD") == 0);
 }
 
-static bool answer_send(struct visitor *visitor)
+static bool answer_send(struct client_conn *client_conn)
 {
-    ssize_t sent = send(visitor->fd, visitor->out + visitor->sent,
-                        visitor->out_bytes - visitor->sent, MSG_NOSIGNAL);
+    ssize_t sent = send(client_conn->fd, client_conn->out + client_conn->sent,
+                        client_conn->out_bytes - client_conn->sent, MSG_NOSIGNAL);
     if (sent < 0) {
         return errno == EAGAIN || errno == EINTR;
     }
-    visitor->sent += (size_t)sent;
-    if (visitor->sent < visitor->out_bytes) {
+    client_conn->sent += (size_t)sent;
+    if (client_conn->sent < client_conn->out_bytes) {
         return true;
     }
-    visitor->until_ns = sl_clock_monotonic_ns() + LINGER_NS;
-    return shutdown(visitor->fd, SHUT_WR) == 0 &&
-           sl_loop_fd_set(visitor->http->loop, visitor->fd, SL_LOOP_READ, NULL) == SL_OK;
+    client_conn->until_ns = sl_clock_monotonic_ns() + LINGER_NS;
+    return shutdown(client_conn->fd, SHUT_WR) == 0 &&
+           sl_loop_fd_set(client_conn->http->loop, client_conn->fd, SL_LOOP_READ, NULL) == SL_OK;
 }
 
-static bool rest_drop(struct visitor *visitor)
+static bool rest_drop(struct client_conn *client_conn)
 {
-    ssize_t got = recv(visitor->fd, visitor->in, sizeof visitor->in, 0);
+    ssize_t got = recv(client_conn->fd, client_conn->in, sizeof client_conn->in, 0);
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 static void on_visitor(void *context, int fd, uint32_t events)
 {
-    struct visitor *visitor = context;
+    struct client_conn *client_conn = context;
     (void)fd, (void)events; /* the next call reports a hang-up */
-    bool stays = visitor->out == NULL                 ? head_read(visitor)
-                 : visitor->sent < visitor->out_bytes ? answer_send(visitor)
-                                                      : rest_drop(visitor);
+    bool stays = client_conn->out == NULL                     ? head_read(client_conn)
+                 : client_conn->sent < client_conn->out_bytes ? answer_send(client_conn)
+                                                              : rest_drop(client_conn);
     if (!stays) {
-        visitor_go(visitor);
+        conn_close(client_conn);
     }
 }
 
 /* ---- the server ---- */
 
-static struct visitor *place_find(struct http *http)
+static struct client_conn *place_find(struct http *http)
 {
     for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
-        if (http->visitors[i].fd < 0) {
-            return &http->visitors[i];
+        if (http->client_conns[i].fd < 0) {
+            return &http->client_conns[i];
         }
     }
-    uint32_t goes = sl_strangers_push(http->strangers);
-    if (goes == SL_STRANGERS_NONE) { /* all connections are being answered */
+    uint32_t goes = sl_unauth_displace(http->strangers);
+    if (goes == SL_UNAUTH_NONE) { /* all connections are being answered */
         return NULL;
     }
-    visitor_go(&http->visitors[goes]);
-    return &http->visitors[goes];
+    conn_close(&http->client_conns[goes]);
+    return &http->client_conns[goes];
 }
 
 static void on_connection(void *context, int listen_fd, uint32_t events)
@@ -258,16 +262,16 @@ static void on_connection(void *context, int listen_fd, uint32_t events)
         (void)sl_loop_fd_set(http->loop, listen_fd, 0, NULL);
         return;
     }
-    struct visitor *visitor = place_find(http);
-    if (visitor == NULL ||
-        sl_loop_fd_add(http->loop, fd, SL_LOOP_READ, on_visitor, visitor, NULL) != SL_OK) {
+    struct client_conn *client_conn = place_find(http);
+    if (client_conn == NULL ||
+        sl_loop_fd_add(http->loop, fd, SL_LOOP_READ, on_visitor, client_conn, NULL) != SL_OK) {
         (void)close(fd);
         return;
     }
-    visitor->fd = fd;
-    visitor->used = 0;
-    visitor->until_ns = sl_clock_monotonic_ns() + REQUEST_NS;
-    visitor_among(visitor, http->strangers);
+    client_conn->fd = fd;
+    client_conn->used = 0;
+    client_conn->until_ns = sl_clock_monotonic_ns() + REQUEST_NS;
+    conn_list_add(client_conn, http->strangers);
 }
 
 sl_err http_open(struct sl_loop *loop, int fd, const struct http_page *pages, uint32_t page_count,
@@ -285,14 +289,13 @@ sl_err http_open(struct sl_loop *loop, int fd, const struct http_page *pages, ui
                           .token = token,
                           .context = context};
     for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
-        http->visitors[i].http = http;
-        http->visitors[i].fd = -1;
+        http->client_conns[i].http = http;
+        http->client_conns[i].fd = -1;
     }
     sl_err err =
-        sl_strangers_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->strangers, why);
+        sl_unauth_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->strangers, why);
     if (err == SL_OK) {
-        err =
-            sl_strangers_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->served, why);
+        err = sl_unauth_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->served, why);
     }
     if (err == SL_OK) {
         err = sl_loop_timer_create(loop, on_tick, http, &http->tick, why);
@@ -316,15 +319,15 @@ void http_close(struct http **http)
         return;
     }
     for (size_t i = 0; i < HTTP_CONNECTIONS_MAX; i++) {
-        if (gone->visitors[i].fd >= 0) {
-            visitor_go(&gone->visitors[i]);
+        if (gone->client_conns[i].fd >= 0) {
+            conn_close(&gone->client_conns[i]);
         }
     }
     sl_loop_fd_remove(gone->loop, gone->listen_fd);
     (void)close(gone->listen_fd);
     sl_loop_timer_destroy(gone->loop, &gone->tick);
-    sl_strangers_destroy(&gone->strangers);
-    sl_strangers_destroy(&gone->served);
+    sl_unauth_destroy(&gone->strangers);
+    sl_unauth_destroy(&gone->served);
     free(gone);
     *http = NULL;
 }

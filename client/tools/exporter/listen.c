@@ -30,7 +30,7 @@ static sl_err address_listen(const struct addrinfo *address, int *out)
     return SL_OK;
 }
 
-sl_err mc_listen(const char *host, uint16_t port, int *fd, struct sl_error *why)
+sl_err tcp_listen(const char *host, uint16_t port, int *fd, struct sl_error *why)
 {
     char name[HOST_BYTES];
     char service[8];

@@ -137,7 +137,7 @@ static sl_err address_listen(struct exporter *self, int *out, struct sl_error *w
         return sl_fail(why, SL_ERR_CONFIG, "metrics_listen is off: name an address with --listen");
     }
     return sl_address_parse(self->listen, host, sizeof host, &port)
-               ? mc_listen(host, port, out, why)
+               ? tcp_listen(host, port, out, why)
                : sl_fail(why, SL_ERR_CONFIG, "--listen '%.200s' is not HOST:PORT", self->listen);
 }
 
@@ -172,7 +172,7 @@ static sl_err serve(struct exporter *self, struct sl_error *why)
             http_open(self->loop, fd, pages, SL_COUNT(pages), self->token, self, &self->http, why);
     }
     if (err == SL_OK && self->own) {
-        err = metrics_at_write(self->paths.runtime_dir, "metrics", address_text(self), why);
+        err = helper_address_write(self->paths.runtime_dir, "metrics", address_text(self), why);
     }
     if (err == SL_OK) {
         (void)printf("sluice-metrics: /metrics of node '%s' at %s\n",
@@ -181,7 +181,7 @@ static sl_err serve(struct exporter *self, struct sl_error *why)
         err = sl_loop_run(self->loop, why);
     }
     http_close(&self->http);
-    metrics_at_remove(self->paths.runtime_dir, "metrics");
+    helper_address_remove(self->paths.runtime_dir, "metrics");
     socket_remove(self);
     sl_loop_destroy(&self->loop);
     return err;
@@ -265,7 +265,7 @@ int main(int argc, char **argv)
     if (err == SL_OK) {
         err = sl_config_load(self.config, NULL, argc, argv, NULL, &why);
     }
-    err = err == SL_OK ? sl_config_closed(self.config, &why) : err;
+    err = err == SL_OK ? sl_config_check_access(self.config, &why) : err;
     if (err == SL_ERR_CANCELLED) {
         bool help = strstr(why.text, "help") != NULL;
         help ? usage(stdout) : (void)printf("sluice-metrics %s\n", SL_VERSION);

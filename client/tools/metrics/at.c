@@ -15,13 +15,13 @@ static const char *path_of(const char *runtime_dir, const char *helper, char out
     return out;
 }
 
-bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics_at *out)
+bool helper_address_read(const char *runtime_dir, const char *helper, struct metrics_at *out)
 {
     char path[PATH_BYTES];
     char text[METRICS_AT_BYTES + 64];
     int end = -1;
     *out = (struct metrics_at){0};
-    (void)sl_proc_text(path_of(runtime_dir, helper, path), text, sizeof text);
+    (void)sl_proc_file_read(path_of(runtime_dir, helper, path), text, sizeof text);
     /* NOLINTNEXTLINE(cert-err34-c): a number that does not fit names no living process */
     if (sscanf(text, "%" SCNu32 " %" SCNu64 " %n", &out->proc.pid, &out->proc.start_time, &end) !=
             2 ||
@@ -33,8 +33,8 @@ bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics
     return out->proc.pid != 0 && sl_proc_alive(out->proc);
 }
 
-sl_err metrics_at_write(const char *runtime_dir, const char *helper, const char *address,
-                        struct sl_error *why)
+sl_err helper_address_write(const char *runtime_dir, const char *helper, const char *address,
+                            struct sl_error *why)
 {
     char path[PATH_BYTES];
     char new_path[PATH_BYTES + 32];
@@ -57,11 +57,11 @@ sl_err metrics_at_write(const char *runtime_dir, const char *helper, const char 
     return err;
 }
 
-void metrics_at_remove(const char *runtime_dir, const char *helper)
+void helper_address_remove(const char *runtime_dir, const char *helper)
 {
     char path[PATH_BYTES];
     struct metrics_at at;
-    if (metrics_at_read(runtime_dir, helper, &at) && at.proc.pid == (uint32_t)getpid()) {
+    if (helper_address_read(runtime_dir, helper, &at) && at.proc.pid == (uint32_t)getpid()) {
         (void)unlink(path_of(runtime_dir, helper, path));
     }
 }

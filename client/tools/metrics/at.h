@@ -14,11 +14,11 @@ struct metrics_at {
     char address[METRICS_AT_BYTES]; /* HOST:PORT or a socket's path; events: two of ZeroMQ */
 };
 /* False: there is no such file, or its process has ended. */
-bool metrics_at_read(const char *runtime_dir, const char *helper, struct metrics_at *out);
+bool helper_address_read(const char *runtime_dir, const char *helper, struct metrics_at *out);
 /* Publishes the address of this process. Errors: SL_ERR_OS. */
-sl_err metrics_at_write(const char *runtime_dir, const char *helper, const char *address,
-                        struct sl_error *why);
+sl_err helper_address_write(const char *runtime_dir, const char *helper, const char *address,
+                            struct sl_error *why);
 /* Removes the file, unless another process wrote it. */
-void metrics_at_remove(const char *runtime_dir, const char *helper);
+void helper_address_remove(const char *runtime_dir, const char *helper);
 
 #endif

@@ -40,9 +40,9 @@
 struct watched {
     char name[SUP_NAME_BYTES];
     struct sl_proc_id proc;
-    int pidfd;    /* for its exit code; -1: it had ended */
-    bool minded;  /* a helper: no metrics page, and `state` does not wait for it */
-    bool adopted; /* older than the script: all its files exist */
+    int pidfd;      /* for its exit code; -1: it had ended */
+    bool is_helper; /* a helper: no metrics page, and `state` does not wait for it */
+    bool adopted;   /* older than the script: all its files exist */
     struct sup_name names[SUP_ACTOR_NAMES];
     struct sl_metrics_view *view; /* NULL: it has no page yet */
     struct sup_hang hang;
@@ -67,8 +67,8 @@ struct watcher {
     struct sup_name memory[SUP_MEMORY_NAMES]; /* of the present registrar */
     sl_loop_timer timer;
     uint64_t look_at_ns, tick_at_ns, tick_ns;
-    uint64_t asked_at_ns; /* time of a tick without an answer; 0: none */
-    bool unanswered_told, ended;
+    uint64_t tick_sent_ns; /* time of a tick without an answer; 0: none */
+    bool unanswered_reported, ended;
     char line[LINE_BYTES]; /* the start of an incomplete command */
     size_t line_bytes;
     char state[STATE_BYTES]; /* reported last */
@@ -87,7 +87,7 @@ static void watcher_end(struct watcher *self, sl_err err)
 
 /* Writes a line to the script. If its pipe is full, after it was stopped for hours, the watcher
  * ends: the next one reports everything again. */
-static void SL_PRINTF(2, 3) tell(struct watcher *self, const char *format, ...)
+static void SL_PRINTF(2, 3) event_send(struct watcher *self, const char *format, ...)
 {
     char text[STATE_BYTES + 16];
     va_list arguments;
@@ -148,21 +148,21 @@ static uint64_t uptime_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / SL_NS_PER_MS;
 }
 
-static void verdict_tell(struct watcher *self, struct watched *at, const struct sup_seen *seen,
-                         uint64_t now_ns)
+static void hang_report(struct watcher *self, struct watched *at, const struct sup_seen *seen,
+                        uint64_t now_ns)
 {
     enum sup_verdict verdict = sup_hang_look(&at->hang, seen, now_ns);
     if (verdict != SUP_FINE) {
-        tell(self, "hung %s %" PRIu32 " %s %" PRIu64, at->name, at->proc.pid,
-             verdict == SUP_STOPPED ? "stopped" : "silent", uptime_ms());
+        event_send(self, "hung %s %" PRIu32 " %s %" PRIu64, at->name, at->proc.pid,
+                   verdict == SUP_STOPPED ? "stopped" : "silent", uptime_ms());
     }
 }
 
 /* A look at a helper. Without a page there are no beats: only SIGSTOP can be seen. */
-static uint64_t minded_look(struct watcher *self, struct watched *at, uint64_t now_ns)
+static uint64_t helper_look(struct watcher *self, struct watched *at, uint64_t now_ns)
 {
     struct sup_seen seen = {.beat_ns = now_ns, .stopped = sl_proc_stopped(at->proc.pid)};
-    verdict_tell(self, at, &seen, now_ns);
+    hang_report(self, at, &seen, now_ns);
     return now_ns + (seen.stopped ? SUP_LOOK_NS : TICK_NS);
 }
 
@@ -172,18 +172,18 @@ static void watched_names_look(struct watcher *self, struct watched *at, uint64_
     const struct sup_watch_options *options = self->options;
     char path[PATH_MAX], gone[64];
     bool young = now_ns < at->since_ns + YOUNG_NS;
-    if (!is_ready(at) && (young || !(at->minded || at->adopted))) {
+    if (!is_ready(at) && (young || !(at->is_helper || at->adopted))) {
         return;
     }
     if (strcmp(at->name, "registrar") == 0 &&
         sup_memory_names_look(self->memory, options->shm_dir, gone)) {
-        tell(self, "memory %" PRIu32 "%s", at->proc.pid, gone);
+        event_send(self, "memory %" PRIu32 "%s", at->proc.pid, gone);
         return;
     }
     const char *file = sup_actor_names_look(at->names, options->runtime_dir, options->shm_dir,
-                                            at->name, !at->minded && !young, path);
+                                            at->name, !at->is_helper && !young, path);
     if (file != NULL) {
-        tell(self, "unnamed %s %" PRIu32 " %s", at->name, at->proc.pid, file);
+        event_send(self, "unnamed %s %" PRIu32 " %s", at->name, at->proc.pid, file);
     }
 }
 
@@ -192,8 +192,8 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
 {
     struct sl_metrics_summary summary = {0};
     struct sup_seen seen = {0};
-    if (at->minded) {
-        return minded_look(self, at, now_ns);
+    if (at->is_helper) {
+        return helper_look(self, at, now_ns);
     }
     bool was_ready = is_ready(at);
     at->health = SL_HEALTH_STARTING;
@@ -203,7 +203,7 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
     }
     seen.starting = at->health == SL_HEALTH_STARTING;
     seen.stopped = sup_is_late(&seen, now_ns) && sl_proc_stopped(at->proc.pid);
-    verdict_tell(self, at, &seen, now_ns);
+    hang_report(self, at, &seen, now_ns);
     if (!was_ready) { /* before `ready` is reported */
         watched_names_look(self, at, now_ns);
     }
@@ -214,20 +214,20 @@ static uint64_t watched_look(struct watcher *self, struct watched *at, uint64_t 
 }
 
 /* Reports the node's state to the script and to systemd if it has changed. */
-static void state_tell(struct watcher *self)
+static void state_report(struct watcher *self)
 {
     char names[STATE_BYTES - 64] = "";
     size_t bytes = 0;
     uint32_t actor_count = 0, ready_count = 0, degraded_count = 0;
     for (uint32_t i = 0; i < self->count; i++) {
-        actor_count += self->all[i].minded ? 0 : 1;
+        actor_count += self->all[i].is_helper ? 0 : 1;
         ready_count += is_ready(&self->all[i]) ? 1 : 0;
         degraded_count += self->all[i].health == SL_HEALTH_DEGRADED ? 1 : 0;
     }
     bool waiting = ready_count < actor_count;
     for (uint32_t i = 0; i < self->count && (waiting || degraded_count > 0); i++) {
         const struct watched *at = &self->all[i];
-        bool named = waiting ? !at->minded && !is_ready(at) : at->health == SL_HEALTH_DEGRADED;
+        bool named = waiting ? !at->is_helper && !is_ready(at) : at->health == SL_HEALTH_DEGRADED;
         size_t room = sizeof(names) - bytes;
         if (named && room > sizeof(at->name) + 1) {
             bytes += (size_t)snprintf(names + bytes, room, " %s", at->name);
@@ -240,7 +240,7 @@ static void state_tell(struct watcher *self)
         return;
     }
     (void)snprintf(self->state, sizeof(self->state), "%s", state);
-    tell(self, "state %s", state);
+    event_send(self, "state %s", state);
     char status[STATUS_MAX + 64];
     (void)snprintf(status, sizeof(status),
                    "STATUS=%" PRIu32 " of %" PRIu32 " actors are ready%s%.*s", ready_count,
@@ -258,7 +258,7 @@ static void all_look(struct watcher *self, uint64_t now_ns)
     for (uint32_t i = 0; i < self->count; i++) {
         self->look_at_ns = SL_MIN(self->look_at_ns, watched_look(self, &self->all[i], now_ns));
     }
-    state_tell(self);
+    state_report(self);
 }
 
 /* ---------------------------------------------------------------- names */
@@ -279,7 +279,7 @@ static void names_look(struct watcher *self, uint64_t now_ns)
         lost |= !sup_name_look(&self->kept[i].name, self->kept[i].path, false);
     }
     if (lost) {
-        tell(self, "lost");
+        event_send(self, "lost");
     }
     for (uint32_t i = 0; i < self->count; i++) {
         watched_names_look(self, &self->all[i], now_ns);
@@ -292,12 +292,12 @@ static void tick(struct watcher *self, uint64_t now_ns)
 {
     self->tick_at_ns = now_ns + self->tick_ns;
     names_look(self, now_ns);
-    if (self->asked_at_ns == 0) {
-        self->asked_at_ns = now_ns;
-        self->unanswered_told = false;
-        tell(self, "tick");
-    } else if (!self->unanswered_told && now_ns - self->asked_at_ns > UNANSWERED_NS) {
-        self->unanswered_told = true;
+    if (self->tick_sent_ns == 0) {
+        self->tick_sent_ns = now_ns;
+        self->unanswered_reported = false;
+        event_send(self, "tick");
+    } else if (!self->unanswered_reported && now_ns - self->tick_sent_ns > UNANSWERED_NS) {
+        self->unanswered_reported = true;
         (void)fprintf(stderr,
                       "sluice-supervise: the supervisor %" PRIu32
                       " has not answered for over %" PRIu64 " s\n",
@@ -325,7 +325,7 @@ static void look_soon(struct watcher *self)
 
 /* ---------------------------------------------------------------- commands */
 
-static void watched_forget(struct watcher *self, struct watched *at)
+static void watched_remove(struct watcher *self, struct watched *at)
 {
     sl_loop_process_unwatch(self->loop, at->proc);
     sl_metrics_view_close(&at->view);
@@ -337,17 +337,17 @@ static void watched_forget(struct watcher *self, struct watched *at)
 
 /* Reports that a process ended: with its exit code if the kernel gives that to processes other than
  * its parent, else with 0 if its page reports that it drained. */
-static void gone_tell(struct watcher *self, struct watched *at)
+static void exit_report(struct watcher *self, struct watched *at)
 {
     int code = 0;
     struct sl_metrics_summary summary;
     if (at->pidfd >= 0 && sup_exit_code(at->pidfd, &code)) {
-        tell(self, "gone %s %" PRIu32 " %d", at->name, at->proc.pid, code);
+        event_send(self, "gone %s %" PRIu32 " %d", at->name, at->proc.pid, code);
         return;
     }
     bool drained = page_of(self, at, &summary) && summary.health == SL_HEALTH_STOPPED &&
                    strcmp(summary.reason, "drained") == 0;
-    tell(self, "gone %s %" PRIu32 " %s", at->name, at->proc.pid, drained ? "0" : "unknown");
+    event_send(self, "gone %s %" PRIu32 " %s", at->name, at->proc.pid, drained ? "0" : "unknown");
 }
 
 static void gone(void *context, struct sl_proc_id proc)
@@ -356,8 +356,8 @@ static void gone(void *context, struct sl_proc_id proc)
     for (uint32_t i = 0; i < self->count; i++) {
         struct watched *at = &self->all[i];
         if (sl_proc_id_equal(at->proc, proc)) {
-            gone_tell(self, at);
-            watched_forget(self, at);
+            exit_report(self, at);
+            watched_remove(self, at);
             look_soon(self);
             return;
         }
@@ -369,7 +369,7 @@ static sl_err watch_begin(struct watcher *self, const char *name, const struct w
 {
     for (uint32_t i = 0; i < self->count; i++) {
         if (strcmp(self->all[i].name, name) == 0) {
-            watched_forget(self, &self->all[i]);
+            watched_remove(self, &self->all[i]);
             break;
         }
     }
@@ -445,10 +445,10 @@ static sl_err command_run(struct watcher *self, const char *line)
         return command_keep(self, line + 5);
     }
     if (strncmp(line, "mind ", 5) == 0) {
-        return command_watch(self, line + 5, (struct watched){.minded = true});
+        return command_watch(self, line + 5, (struct watched){.is_helper = true});
     }
     if (strcmp(line, "alive") == 0) {
-        self->asked_at_ns = 0;
+        self->tick_sent_ns = 0;
         if (self->notify.watchdog_ns != 0) {
             notify(self, "WATCHDOG=1");
         }
@@ -459,7 +459,7 @@ static sl_err command_run(struct watcher *self, const char *line)
         return SL_OK;
     }
     if (strcmp(line, "nudge") == 0) {
-        tell(self, "nudge");
+        event_send(self, "nudge");
         return SL_OK;
     }
     return sl_fail(&self->why, SL_ERR_INVALID, "'%.80s' is not a command", line);
@@ -572,7 +572,7 @@ sl_err sup_watch(const struct sup_watch_options *options, struct sl_error *why)
         *why = self.why;
     }
     while (self.count > 0) {
-        watched_forget(&self, &self.all[0]);
+        watched_remove(&self, &self.all[0]);
     }
     while (self.kept_count > 0) {
         free(self.kept[--self.kept_count].path);

@@ -36,8 +36,8 @@ static void group_add(struct top_groups *groups, const struct sl_entry *entry,
 
 /* Continues the scan for about budget_ns. Starts over if the node's index is a new one, or the
  * grouping has changed. */
-static sl_err index_read_on(struct top *top, enum top_grouping grouping, uint64_t budget_ns,
-                            struct sl_error *why)
+static sl_err index_scan_step(struct top *top, enum top_grouping grouping, uint64_t budget_ns,
+                              struct sl_error *why)
 {
     char key[SL_KEY_BYTES_MAX + 1];
     struct sl_entry entry;
@@ -87,7 +87,7 @@ static json_t *groups_json(struct top *top)
 /* For each input line "model|prefix SCAN_MS MUST" prints all metrics as monitoring reads them, then
  * a line of JSON. Reads only shared memory and /proc. Ends after a reading that failed with MUST
  * set. */
-static int readings_give(struct top *top)
+static int readings_print(struct top *top)
 {
     char asked[64];
     while (fgets(asked, sizeof asked, stdin) != NULL) {
@@ -101,7 +101,7 @@ static int readings_give(struct top *top)
         if (err == SL_ERR_UNREACHABLE) {
             (void)ctl_no_pages(top->ctl, &why);
         }
-        err = err == SL_OK ? index_read_on(top, grouping, scan_ms * SL_NS_PER_MS, &why) : err;
+        err = err == SL_OK ? index_scan_step(top, grouping, scan_ms * SL_NS_PER_MS, &why) : err;
         err = err == SL_OK ? top_uses_read(top->uses, grouping, &why) : err;
         if (err != SL_OK && must != 0) {
             return ctl_failed(top->ctl, &why);
@@ -113,7 +113,7 @@ static int readings_give(struct top *top)
                                  "supervisor", ctl_supervision(top->ctl)));
         (void)fflush(stdout);
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 static int top_command(struct ctl *ctl, int argc, char **argv)
@@ -136,7 +136,7 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
     if (readings) {
         top.ctl = ctl;
         code = top_uses_create(ctl->paths.shm_dir, &top.uses, &why) == SL_OK
-                   ? readings_give(&top)
+                   ? readings_print(&top)
                    : ctl_failed(ctl, &why);
         top_uses_destroy(&top.uses);
         sl_index_view_close(&top.view);
@@ -152,7 +152,7 @@ static int top_command(struct ctl *ctl, int argc, char **argv)
                                         once ? "once" : "",
                                         ctl->json ? "json" : ""};
     ctl_script_settings(ctl, words, 8);
-    ctl_script_become("top.py", words);
+    ctl_script_exec("top.py", words);
 }
 
 /* clang-format off */

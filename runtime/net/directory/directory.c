@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TELL_WINDOW 512u /* unanswered publications at most, since a look-up waits for them */
+#define PUBLISH_WINDOW 512u /* unanswered publications at most, since a look-up waits for them */
 
 void sl_directory_options_init(struct sl_directory_options *options)
 {
@@ -47,7 +47,7 @@ static const char *number(char out[NUMBER_BYTES], uint64_t value)
     return out;
 }
 
-static void tell_send(struct sl_directory *self, const struct tell *tell)
+static void publish_send(struct sl_directory *self, const struct tell *tell)
 {
     char key[KEY_BYTES], life[NUMBER_BYTES], ttl[NUMBER_BYTES];
     const char *me = self->self.name;
@@ -64,16 +64,16 @@ static void tell_send(struct sl_directory *self, const struct tell *tell)
 
 /* Sends queued keys up to the window. Holders are identified by name, so a second node with our
  * name must not publish: it would overwrite the entries of the first one. */
-static void tells_pump(struct sl_directory *self)
+static void publish_pump(struct sl_directory *self)
 {
     while (self->own_known && !self->refused && self->link.phase == LINK_UP &&
-           self->tell_count > 0 && self->tells_out < TELL_WINDOW &&
+           self->tell_count > 0 && self->unconfirmed_count < PUBLISH_WINDOW &&
            link_has_room(&self->link, 2, COMMAND_BYTES)) {
         struct tell tell = self->tells[self->tell_head];
-        self->tell_head = (self->tell_head + 1) % SL_DIRECTORY_TELLS_MAX;
+        self->tell_head = (self->tell_head + 1) % SL_DIRECTORY_QUEUE_MAX;
         self->tell_count--;
-        self->tells_out++;
-        tell_send(self, &tell);
+        self->unconfirmed_count++;
+        publish_send(self, &tell);
     }
 }
 
@@ -161,9 +161,9 @@ static bool plain_replied(struct sl_directory *self, uint32_t what, const struct
     bool told = what == WHAT_PUBLISH || what == WHAT_WITHDRAW;
     bool error = reply->type == REDIS_REPLY_ERROR;
     if (told) {
-        SL_ASSERT(self->tells_out > 0);
-        self->tells_out--;
-        self->stats.told_answered++;
+        SL_ASSERT(self->unconfirmed_count > 0);
+        self->unconfirmed_count--;
+        self->stats.publications_answered++;
     }
     self->stats.refused += error;
     if (error) {
@@ -317,8 +317,8 @@ static void link_is_lost(void *context, bool was_up, const struct sl_error *why)
     struct sl_directory *self = context;
     bool news = was_up || why->code != self->last_failure;
     self->stats.up = false;
-    self->stats.tells_lost += self->tell_count + self->tells_out;
-    self->tell_head = self->tell_count = self->tells_out = 0;
+    self->stats.publications_lost += self->tell_count + self->unconfirmed_count;
+    self->tell_head = self->tell_count = self->unconfirmed_count = 0;
     self->refreshing = false;
     self->last_failure = why->code;
     for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
@@ -355,7 +355,7 @@ static sl_err redis_open(struct sl_directory *self, const struct sl_directory_op
     self->members = calloc(1, sizeof(*self->members));
     self->next = calloc(1, sizeof(*self->next));
     self->names = calloc(SL_DIRECTORY_MEMBERS_MAX, sizeof(*self->names));
-    self->tells = calloc(SL_DIRECTORY_TELLS_MAX, sizeof(*self->tells));
+    self->tells = calloc(SL_DIRECTORY_QUEUE_MAX, sizeof(*self->tells));
     self->lookups = calloc(SL_DIRECTORY_LOOKUPS_MAX, sizeof(*self->lookups));
     self->found = calloc(SL_DIRECTORY_KEYS_MAX, sizeof(*self->found));
     if (self->members == NULL || self->next == NULL || self->names == NULL || self->tells == NULL ||
@@ -449,7 +449,7 @@ void sl_directory_step(struct sl_directory *self, uint64_t now_ns)
     if (now_ns >= self->refresh_ns) {
         refresh_send(self, now_ns);
     }
-    tells_pump(self);
+    publish_pump(self);
     self->flush = false;
     link_flush(&self->link);
 }
@@ -464,7 +464,7 @@ uint64_t sl_directory_wake_at(const struct sl_directory *self)
         return at_ns;
     }
     if (self->flush || (self->own_known && !self->refused && self->tell_count > 0 &&
-                        self->tells_out < TELL_WINDOW)) {
+                        self->unconfirmed_count < PUBLISH_WINDOW)) {
         return 0;
     }
     for (uint32_t i = 0; i < SL_DIRECTORY_LOOKUPS_MAX; i++) {
@@ -538,16 +538,16 @@ void sl_directory_leave(struct sl_directory *self)
     self->announced = false;
 }
 
-bool sl_directory_tell(struct sl_directory *self, uint64_t id, bool there)
+bool sl_directory_publish(struct sl_directory *self, uint64_t id, bool there)
 {
     if (self->kind == SL_DIRECTORY_EMBEDDED) {
         return true; /* no other node exists */
     }
     if (!self->announced || self->refused || self->link.phase != LINK_UP ||
-        self->tell_count == SL_DIRECTORY_TELLS_MAX) {
+        self->tell_count == SL_DIRECTORY_QUEUE_MAX) {
         return false;
     }
-    uint32_t at = (self->tell_head + self->tell_count) % SL_DIRECTORY_TELLS_MAX;
+    uint32_t at = (self->tell_head + self->tell_count) % SL_DIRECTORY_QUEUE_MAX;
     self->tells[at] = (struct tell){.id = id, .there = there};
     self->tell_count++;
     self->stats.told++;
@@ -576,5 +576,5 @@ void sl_directory_stats(const struct sl_directory *self, struct sl_directory_sta
     *out = self->stats;
     out->links_lost = self->link.lost_count;
     out->bad_replies = self->link.bad_replies;
-    out->waiting = self->tell_count + self->tells_out;
+    out->waiting = self->tell_count + self->unconfirmed_count;
 }

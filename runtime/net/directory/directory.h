@@ -27,7 +27,7 @@
 #define SL_DIRECTORY_HOLDERS_MAX   8u    /* returned for one key */
 #define SL_DIRECTORY_KEYS_MAX      1024u /* in one look-up */
 #define SL_DIRECTORY_LOOKUPS_MAX   32u   /* at a time */
-#define SL_DIRECTORY_TELLS_MAX     4096u /* queued publications and withdrawals */
+#define SL_DIRECTORY_QUEUE_MAX     4096u /* queued publications and withdrawals */
 
 struct sl_directory; /* opaque */
 
@@ -104,9 +104,9 @@ sl_err sl_directory_member_check(const struct sl_directory_member *member, struc
 /* Removes the record at an orderly end of the node, without guarantee. */
 void sl_directory_leave(struct sl_directory *directory);
 /* Publishes that this node holds the key with this id (XXH3-64 of the key), or withdraws it. False:
- * not accepted: no server, SL_DIRECTORY_TELLS_MAX are queued, nothing was announced, or our record
+ * not accepted: no server, SL_DIRECTORY_QUEUE_MAX are queued, nothing was announced, or our record
  * was refused. */
-bool sl_directory_tell(struct sl_directory *directory, uint64_t id, bool there);
+bool sl_directory_publish(struct sl_directory *directory, uint64_t id, bool there);
 /* Describes another node with our name, with both addresses; "": none. The second node has no
  * record and publishes no keys until that of the first has expired. */
 const char *sl_directory_twin(const struct sl_directory *directory);
@@ -133,10 +133,10 @@ uint32_t sl_directory_members(const struct sl_directory *directory,
 struct sl_directory_stats {
     bool up;
     uint64_t links_lost;
-    uint64_t published, withdrawn; /* confirmed by the server */
-    uint64_t refused;              /* commands answered with an error */
-    uint64_t told, told_answered;  /* accepted here; answered, in order */
-    uint64_t tells_lost;           /* queued or unanswered when the connection was lost */
+    uint64_t published, withdrawn;        /* confirmed by the server */
+    uint64_t refused;                     /* commands answered with an error */
+    uint64_t told, publications_answered; /* accepted here; answered, in order */
+    uint64_t publications_lost;           /* queued or unanswered when the connection was lost */
     uint64_t lookups, lookup_timeouts;
     uint64_t bad_replies;   /* connections closed because of invalid replies */
     uint64_t stale_holders; /* without a live record, or of an earlier incarnation */

@@ -76,7 +76,7 @@ struct sl_directory {
     uint32_t name_count;
 
     struct tell *tells; /* ring buffer */
-    uint32_t tell_head, tell_count, tells_out;
+    uint32_t tell_head, tell_count, unconfirmed_count;
 
     struct lookup *lookups;
     struct sl_directory_found *found; /* scratch */

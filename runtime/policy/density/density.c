@@ -124,7 +124,7 @@ static void kept_release(struct sl_density *density, uint32_t unit)
     density_unit_put(density, unit, UNIT_HERE, true);
 }
 
-static void kept_look(struct sl_density *density)
+static void kept_check(struct sl_density *density)
 {
     const struct unit *units = density->units;
     uint32_t unit = density_oldest_of(density, HEAD_OF(UNIT_KEPT));
@@ -155,10 +155,10 @@ static bool kept_bound(struct sl_density *density)
     return true;
 }
 
-void sl_density_keep_look(struct sl_density *density, uint32_t count)
+void sl_density_keep_check(struct sl_density *density, uint32_t count)
 {
     for (uint64_t left = SL_MIN(density->count[UNIT_KEPT], (uint64_t)count); left > 0; left--) {
-        kept_look(density);
+        kept_check(density);
     }
 }
 
@@ -205,9 +205,9 @@ static void reference(struct sl_density *density)
     density->references++;
     density->walk_base = density->walk_next = 0;
     if (density->count[UNIT_KEPT] > 0 && !kept_bound(density)) {
-        kept_look(density);
+        kept_check(density);
     }
-    density_older(density);
+    density_age(density);
 }
 
 static uint8_t weight_of(const struct unit *at, enum reg_priority priority)
@@ -239,7 +239,7 @@ uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t us
     at->weight = weight_of(at, wanted->priority) & 3u;
     const struct unit *parent = &density->units[at->parent];
     uint64_t within = SL_MAX(CHAIN_REFERENCES, density_memory_count(density) / CHAIN_SHARE);
-    bool with = density_goes_with(at, parent) && density_age_references(density, parent) < within;
+    bool with = density_same_list(at, parent) && density_age_references(density, parent) < within;
     at->at = with ? parent->at : (uint32_t)density->references;
     density_unit_put(density, unit, UNIT_HERE, true);
     ghosts_bound(density);
@@ -290,13 +290,13 @@ void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hin
     density_unit_put(density, unit, UNIT_HERE, true);
 }
 
-void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
-                    enum reg_priority priority)
+void sl_density_hint(struct sl_density *density, uint32_t unit, enum reg_hint hint,
+                     enum reg_priority priority)
 {
     struct unit *at = &density->units[unit];
     uint32_t said = at->class_index / SL_DENSITY_KINDS;
     uint32_t says = hint != REG_HINT_NONE ? (uint32_t)hint : said;
-    if (at->aged && at->state != UNIT_SUNK &&
+    if (at->aged && at->state != UNIT_EVICT_FIRST &&
         (says != said || weight_of(at, priority) != at->weight)) {
         density_cell_leave(density, unit, false);
         density_unit_take(density, unit);
@@ -306,13 +306,13 @@ void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hin
     }
 }
 
-void sl_density_sink(struct sl_density *density, uint32_t unit)
+void sl_density_evict_first(struct sl_density *density, uint32_t unit)
 {
     struct unit *at = &density->units[unit];
-    if (at->aged && at->state != UNIT_SUNK) {
+    if (at->aged && at->state != UNIT_EVICT_FIRST) {
         density_unit_take(density, unit);
         at->keep_pages = 0;
-        density_unit_put(density, unit, UNIT_SUNK, true);
+        density_unit_put(density, unit, UNIT_EVICT_FIRST, true);
     }
 }
 
@@ -352,7 +352,7 @@ static uint32_t walk_to(struct sl_density *density, uint32_t base)
 {
     for (; base != 0; base = density->walk_next) {
         uint32_t unit = chain_rest(density, base);
-        density->walk_next = density_turn_after(density, base);
+        density->walk_next = density_evict_after(density, base);
         if (unit != 0) {
             density->walk_base = base;
             density->walk_given = unit;
@@ -367,12 +367,12 @@ static uint32_t walk_to(struct sl_density *density, uint32_t base)
 
 uint32_t sl_density_first(struct sl_density *density)
 {
-    uint32_t sunk = density_oldest_of(density, HEAD_OF(UNIT_SUNK));
+    uint32_t sunk = density_oldest_of(density, HEAD_OF(UNIT_EVICT_FIRST));
     density->walk_number += 2;
     return walk_to(density, sunk != 0 ? sunk : density_oldest_from(density, 0));
 }
 
-uint32_t sl_density_next(struct sl_density *density, bool goes)
+uint32_t sl_density_next(struct sl_density *density, bool leaving)
 {
     uint32_t base = density->walk_base;
     struct unit *given = &density->units[density->walk_given];
@@ -380,10 +380,10 @@ uint32_t sl_density_next(struct sl_density *density, bool goes)
         return 0;
     }
     bool left = !density_in_memory(given);
-    if (!left && goes) {
+    if (!left && leaving) {
         given->walk = density->walk_number + 1;
     }
-    bool stay = (left || goes) && density_in_memory(&density->units[base]);
+    bool stay = (left || leaving) && density_in_memory(&density->units[base]);
     return walk_to(density, stay ? base : density->walk_next);
 }
 
@@ -394,7 +394,7 @@ void sl_density_after(struct sl_density *density, uint32_t *users, uint32_t coun
         unit = density->units[unit].parent;
         if (!density_in_memory(&density->units[unit])) { /* the chain is at its end */
             unit = base;
-            base = unit != 0 ? density_turn_after(density, unit) : 0;
+            base = unit != 0 ? density_evict_after(density, unit) : 0;
         }
         users[i] = density->units[unit].user;
     }
@@ -470,8 +470,8 @@ void sl_density_restored(struct sl_density *density)
 {
     uint64_t *sorted = malloc(density->high * sizeof(*sorted));
     uint32_t count = 0;
-    bool in_order = true;    /* as for objects, whose records have no time of use */
-    density_settle(density); /* completes exposure */
+    bool in_order = true;           /* as for objects, whose records have no time of use */
+    density_update_values(density); /* completes exposure */
     for (uint32_t unit = UNIT_FIRST; sorted != NULL && unit < density->high; unit++) {
         const struct unit *at = &density->units[unit];
         if (!at->aged && at->use_count > 0) {
@@ -497,7 +497,7 @@ void sl_density_restored(struct sl_density *density)
     }
     free(sorted);
     ghosts_bound(density);
-    density_settle(density);
+    density_update_values(density);
 }
 
 /* ---- creation and queries ---- */
@@ -540,7 +540,7 @@ void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t use
     density->units[unit].user = user;
 }
 
-bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t user)
+bool sl_density_owns(const struct sl_density *density, uint32_t unit, uint32_t user)
 {
     return unit < density->high && density->units[unit].user == user &&
            density_in_memory(&density->units[unit]);

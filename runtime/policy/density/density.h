@@ -31,7 +31,7 @@ enum {
     SL_DENSITY_KINDS = 12,
 };
 /* The hint about the session; each has the kinds above for itself. */
-enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_GOES_ON, REG_HINT_COUNT };
+enum reg_hint { REG_HINT_NONE, REG_HINT_ENDS, REG_HINT_CONTINUES, REG_HINT_COUNT };
 #define SL_DENSITY_CLASSES ((uint32_t)SL_DENSITY_KINDS * REG_HINT_COUNT)
 /* The first 8 ages have 32 references each; from then on the length doubles after every four ages.
  * The last age has no end. */
@@ -95,10 +95,10 @@ uint32_t sl_density_enter(struct sl_density *density, uint64_t hash, uint32_t us
 /* Counts a use, once per request. REG_HINT_NONE keeps the previous hint. */
 void sl_density_use(struct sl_density *density, uint32_t unit, enum reg_hint hint);
 /* Sets hint and priority after a use was counted. NONE keeps the previous one. */
-void sl_density_say(struct sl_density *density, uint32_t unit, enum reg_hint hint,
-                    enum reg_priority priority);
+void sl_density_hint(struct sl_density *density, uint32_t unit, enum reg_hint hint,
+                     enum reg_priority priority);
 /* Makes the unit the first to evict, until it is used. */
-void sl_density_sink(struct sl_density *density, uint32_t unit);
+void sl_density_evict_first(struct sl_density *density, uint32_t unit);
 /* Removes the unit from memory; its user must not use the number any more. It becomes a ghost. */
 void sl_density_leave(struct sl_density *density, uint32_t unit);
 
@@ -120,7 +120,7 @@ void sl_density_now(struct sl_density *density, uint32_t now_s, uint64_t kept_pa
 /* Checks `count` retained units, and makes those whose time is over ordinary again. References do
  * that also; call this before reading the number of retained pages when there were no
  * references. */
-void sl_density_keep_look(struct sl_density *density, uint32_t count);
+void sl_density_keep_check(struct sl_density *density, uint32_t count);
 
 /* Prefetches the unit of this hash, which is to be looked up a few calls later. */
 void sl_density_fetch(struct sl_density *density, uint64_t hash);
@@ -131,14 +131,14 @@ void sl_density_set_user(struct sl_density *density, uint32_t unit, uint32_t use
 /* The unit's number, in memory or not; 0: unknown. */
 uint32_t sl_density_find(const struct sl_density *density, uint64_t hash);
 /* Whether this number, which may be any, is a unit in memory with this user. */
-bool sl_density_is(const struct sl_density *density, uint32_t unit, uint32_t user);
+bool sl_density_owns(const struct sl_density *density, uint32_t unit, uint32_t user);
 
 /* Iterates over the units in eviction order; 0: the end. first starts a walk. There is one walk at
  * a time; a use ends it. next continues after the unit returned last. If that one has left, or goes
  * says that it will, the previous unit of its chain follows; otherwise none of its chain does,
  * since that would make a hole. */
 uint32_t sl_density_first(struct sl_density *density);
-uint32_t sl_density_next(struct sl_density *density, bool goes);
+uint32_t sl_density_next(struct sl_density *density, bool leaving);
 /* The users of the units that next is likely to return if each of them leaves; 0: unknown. */
 void sl_density_after(struct sl_density *density, uint32_t *users, uint32_t count);
 
@@ -181,11 +181,11 @@ struct sl_density_was {
 uint32_t sl_density_restore(struct sl_density *density, const struct sl_density_was *was);
 void sl_density_restored(struct sl_density *density);
 /* Saves what was learned: exposure and hits of all cells, as floats. Returns the bytes, at most
- * SL_DENSITY_LEARNT_BYTES. */
-#define SL_DENSITY_LEARNT_BYTES (16u + 2u * 4u * SL_DENSITY_CELLS)
-uint32_t sl_density_learnt(const struct sl_density *density, void *out);
-/* Loads what sl_density_learnt saved; false: the bytes are not valid, and nothing happened. */
-bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t length_bytes);
+ * SL_DENSITY_SAVED_BYTES. */
+#define SL_DENSITY_SAVED_BYTES (16u + 2u * 4u * SL_DENSITY_CELLS)
+uint32_t sl_density_save(const struct sl_density *density, void *out);
+/* Loads what sl_density_save saved; false: the bytes are not valid, and nothing happened. */
+bool sl_density_load(struct sl_density *density, const void *bytes, uint32_t length_bytes);
 
 /* ---- queries ---- */
 

@@ -279,7 +279,7 @@ uint32_t density_oldest_from(struct sl_density *density, uint32_t rank)
     return density_oldest_of(density, HEAD_OF(UNIT_KEPT));
 }
 
-uint32_t density_turn_after(struct sl_density *density, uint32_t unit)
+uint32_t density_evict_after(struct sl_density *density, uint32_t unit)
 {
     uint32_t next = density->units[unit].in.newer;
     if (next >= UNIT_FIRST || next == HEAD_OF(UNIT_KEPT)) {
@@ -287,7 +287,7 @@ uint32_t density_turn_after(struct sl_density *density, uint32_t unit)
     }
     return density_oldest_from(
         /* cppcheck-suppress arrayIndexOutOfBoundsCond ; a number below UNIT_FIRST is a head */
-        density, next == HEAD_OF(UNIT_SUNK) ? 0 : density->rank[next - HEAD_FIRST] + 1u);
+        density, next == HEAD_OF(UNIT_EVICT_FIRST) ? 0 : density->rank[next - HEAD_FIRST] + 1u);
 }
 
 /* ---- cells ---- */
@@ -330,7 +330,7 @@ static void cell_older(struct sl_density *density, uint32_t cell)
 }
 
 /* From the oldest age down, so that a unit moves once. */
-static void all_older(struct sl_density *density)
+static void age_all(struct sl_density *density)
 {
     for (uint32_t age = SL_DENSITY_AGES - 1; age-- > 0;) {
         bool ends = density->references % (UINT64_C(1) << age_shift(age)) == 0;
@@ -391,7 +391,7 @@ static double exposure_of(const struct sl_density *density, uint32_t cell)
 /* Computes the values of a class. The prior of an age is the age before it: with the overall mean,
  * units older than any that was seen would look better than those known to be bad. Then each rate
  * is smoothed with its neighbours. */
-static void class_settle(struct sl_density *density, uint32_t class_index, double like)
+static void class_update_values(struct sl_density *density, uint32_t class_index, double like)
 {
     double raw[SL_DENSITY_AGES], rate[SL_DENSITY_AGES], width[SL_DENSITY_AGES];
     struct sl_worth worths[SL_DENSITY_AGES] = {0};
@@ -418,7 +418,7 @@ static void class_settle(struct sl_density *density, uint32_t class_index, doubl
 }
 
 /* Computes all values from the observations. */
-void density_settle(struct sl_density *density)
+void density_update_values(struct sl_density *density)
 {
     double wanted = 1.0, exposure = FIRST_EXPOSURE;
     uint64_t units = SL_MAX(density_memory_count(density), UINT64_C(1));
@@ -435,19 +435,19 @@ void density_settle(struct sl_density *density)
     density->steps = (double)density->references / (double)units / STEPS_FILLED;
     density->steps = fmin(fmax(density->steps, STEPS_LEAST), STEPS_MOST);
     for (uint64_t seen = density->seen; seen != 0; seen &= seen - 1) {
-        class_settle(density, (uint32_t)__builtin_ctzll(seen), fmin(wanted / exposure, 1.0));
+        class_update_values(density, (uint32_t)__builtin_ctzll(seen), fmin(wanted / exposure, 1.0));
     }
     lists_order(density);
 }
 
-void density_older(struct sl_density *density)
+void density_age(struct sl_density *density)
 {
     if (density->references % (UINT64_C(1) << age_shift(0)) == 0) {
-        all_older(density);
+        age_all(density);
     }
     if (density->references >= density->settle_at) {
         density->settle_at = density->references + SETTLE_REFERENCES;
-        density_settle(density);
+        density_update_values(density);
         density->learnt = true;
     }
 }
@@ -478,7 +478,7 @@ void density_unit_take(struct sl_density *density, uint32_t unit)
 {
     const struct unit *at = &density->units[unit];
     if (density->walk_next == unit) {
-        density->walk_next = density_turn_after(density, unit);
+        density->walk_next = density_evict_after(density, unit);
     }
     density->kept_pages -= at->state == UNIT_KEPT ? at->keep_pages : 0;
     density->count[at->state]--;
@@ -501,7 +501,7 @@ void density_unit_put(struct sl_density *density, uint32_t unit, enum unit_state
     }
     if ((density->seen & class_bit) == 0) {
         density->seen |= class_bit;
-        density_settle(density);
+        density_update_values(density);
     }
     uint32_t cell = cell_of(density, at);
     if (!at->aged) {
@@ -509,7 +509,7 @@ void density_unit_put(struct sl_density *density, uint32_t unit, enum unit_state
     }
     if (state == UNIT_HERE) {
         uint32_t head = HEAD_FIRST + cell * WEIGHTS + at->weight;
-        bool with = density_goes_with(at, &density->units[at->parent]) &&
+        bool with = density_same_list(at, &density->units[at->parent]) &&
                     density->units[at->parent].at == at->at;
         density_list_insert(density, with ? at->parent : head, unit);
         list_mark(density, cell * WEIGHTS + at->weight);
@@ -560,9 +560,9 @@ struct learnt {
     uint32_t cell_count, age_count;
     float exposure[SL_DENSITY_CELLS], wanted[SL_DENSITY_CELLS];
 };
-static_assert(sizeof(struct learnt) == SL_DENSITY_LEARNT_BYTES, "what is learnt has no gaps");
+static_assert(sizeof(struct learnt) == SL_DENSITY_SAVED_BYTES, "what is learnt has no gaps");
 
-uint32_t sl_density_learnt(const struct sl_density *density, void *out)
+uint32_t sl_density_save(const struct sl_density *density, void *out)
 {
     struct learnt *learnt = out;
     learnt->references = density->references;
@@ -575,7 +575,7 @@ uint32_t sl_density_learnt(const struct sl_density *density, void *out)
     return sizeof(*learnt);
 }
 
-bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t length_bytes)
+bool sl_density_load(struct sl_density *density, const void *bytes, uint32_t length_bytes)
 {
     struct learnt learnt;
     if (length_bytes != sizeof(learnt)) {
@@ -596,7 +596,7 @@ bool sl_density_learn(struct sl_density *density, const void *bytes, uint32_t le
     }
     density->references = density->counted_at = density->halved_at = learnt.references;
     density->settle_at = density->references + SETTLE_REFERENCES;
-    density_settle(density);
+    density_update_values(density);
     density->learnt = true;
     return true;
 }

@@ -13,7 +13,15 @@
 #define SETTLE_REFERENCES UINT64_C(1000)
 
 /* DISK: only on disk, in no list. A ghost with use_count 0 is known only as a parent of others. */
-enum unit_state { UNIT_FREE, UNIT_HERE, UNIT_SUNK, UNIT_KEPT, UNIT_GHOST, UNIT_DISK, UNIT_STATES };
+enum unit_state {
+    UNIT_FREE,
+    UNIT_HERE,
+    UNIT_EVICT_FIRST,
+    UNIT_KEPT,
+    UNIT_GHOST,
+    UNIT_DISK,
+    UNIT_STATES
+};
 
 struct pair {
     uint32_t older, newer;
@@ -46,7 +54,7 @@ static_assert(sizeof(struct unit) == 64, "a unit is a line of the processor's ca
 #define WEIGHTS             3u
 #define LISTS               (SL_DENSITY_CELLS * WEIGHTS)
 #define HEAD_FIRST          1u
-#define HEAD_OF(state)      (HEAD_FIRST + LISTS + (uint32_t)(state)-UNIT_SUNK)
+#define HEAD_OF(state)      (HEAD_FIRST + LISTS + (uint32_t)(state)-UNIT_EVICT_FIRST)
 #define UNIT_FIRST          HEAD_OF(UNIT_DISK)
 #define RANK_WORDS          ((LISTS + 63u) / 64u)
 #define DENSITY_HEADS       4u /* of the table, per unit: few units share a head */
@@ -83,12 +91,12 @@ struct sl_density {
 
 static inline bool density_in_memory(const struct unit *at)
 {
-    return at->state == UNIT_HERE || at->state == UNIT_SUNK || at->state == UNIT_KEPT;
+    return at->state == UNIT_HERE || at->state == UNIT_EVICT_FIRST || at->state == UNIT_KEPT;
 }
 
 static inline uint64_t density_memory_count(const struct sl_density *density)
 {
-    return density->count[UNIT_HERE] + density->count[UNIT_SUNK] + density->count[UNIT_KEPT];
+    return density->count[UNIT_HERE] + density->count[UNIT_EVICT_FIRST] + density->count[UNIT_KEPT];
 }
 
 static inline uint64_t density_age_references(const struct sl_density *density,
@@ -122,7 +130,7 @@ static inline uint32_t density_oldest_of(const struct sl_density *density, uint3
     return unit != head ? unit : 0;
 }
 
-static inline bool density_goes_with(const struct unit *at, const struct unit *parent)
+static inline bool density_same_list(const struct unit *at, const struct unit *parent)
 {
     return parent->state == UNIT_HERE && parent->aged && parent->class_index == at->class_index &&
            parent->weight == at->weight;
@@ -138,10 +146,10 @@ void density_unit_free(struct sl_density *density, uint32_t unit);
  * ones. */
 uint32_t density_oldest_from(struct sl_density *density, uint32_t rank);
 /* The unit that is evicted after this one, ignoring chains; 0: none. */
-uint32_t density_turn_after(struct sl_density *density, uint32_t unit);
+uint32_t density_evict_after(struct sl_density *density, uint32_t unit);
 /* Called after a reference: moves units to older ages and recomputes values when due. */
-void density_older(struct sl_density *density);
-void density_settle(struct sl_density *density);
+void density_age(struct sl_density *density);
+void density_update_values(struct sl_density *density);
 /* Stops counting the unit in its cell; used: also records a use there. */
 void density_cell_leave(struct sl_density *density, uint32_t unit, bool used);
 /* Removes the unit from its list. */

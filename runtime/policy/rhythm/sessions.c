@@ -12,8 +12,8 @@
 
 #define COUNT_MAX (UINT32_C(1) << 20)
 /* Ages of a pause are shares of its expected length. After the last one the session is given up. */
-#define TOLD_SHARES 32u
-#define AGES        (4 * TOLD_SHARES)
+#define PAUSE_SHARES 32u
+#define AGES         (4 * PAUSE_SHARES)
 /* Initial estimate: of four sessions two return at about the reported time, and three within a
  * second if the pause was reported as over. */
 #define FIRST_SESSIONS 4.0
@@ -36,24 +36,24 @@
 /* Learned values are recomputed after this number of turns. */
 #define SETTLE_TURNS 128u
 /* The shortest pause; the assumed rest of one that is over. */
-#define TOLD_NS_LEAST (100 * SL_NS_PER_MS)
-#define OVER_NS       SL_NS_PER_S
+#define EXPECTED_NS_MIN (100 * SL_NS_PER_MS)
+#define OVER_NS         SL_NS_PER_S
 /* A session is checked again when its pause is longer by a 32nd and this, at multiples of this so
  * that checks share wake-ups. */
 #define LOOK_NS    (10 * SL_NS_PER_MS)
 #define LOOK_SHARE 32u
 
 struct session {
-    uint64_t from_ns;    /* start of the pause: the last request, or the last report */
-    uint64_t last_ns;    /* length of the previous pause; 0: unknown */
-    uint64_t told_ns;    /* expected length of this one; 0: unknown */
-    uint64_t counted_ns; /* age of the pause when it was counted last */
-    uint64_t here_ns;    /* its blocks are in memory until then; 0: not brought */
+    uint64_t from_ns;     /* start of the pause: the last request, or the last report */
+    uint64_t last_ns;     /* length of the previous pause; 0: unknown */
+    uint64_t expected_ns; /* expected length of this one; 0: unknown */
+    uint64_t counted_ns;  /* age of the pause when it was counted last */
+    uint64_t here_ns;     /* its blocks are in memory until then; 0: not brought */
     struct sl_table_node by_id, by_tail;
     uint32_t free_next;
     enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the previous one */
-    bool apart;     /* reported without a request: a store does not restart it */
-    uint32_t asked; /* serial of the result that was not tried yet; 0: none */
+    bool report_only; /* reported without a request: a store does not restart it */
+    uint32_t asked;   /* serial of the result that was not tried yet; 0: none */
 };
 
 /* Pauses of one class by age: time that sessions spent there, in shares of the expected length;
@@ -79,7 +79,7 @@ struct sl_sessions {
 
 /* ---- pauses ---- */
 
-static void rhythm_settle(struct rhythm *rhythm)
+static void rhythm_update_worth(struct rhythm *rhythm)
 {
     double rate[AGES], width[AGES], back = 0;
     for (uint32_t i = 0; i < AGES; i++) {
@@ -99,8 +99,8 @@ static void rhythm_init(struct rhythm *rhythm, double back)
     for (uint32_t i = 0; i < AGES; i++) {
         rhythm->exposure[i] = FIRST_SESSIONS;
     }
-    rhythm->back[TOLD_SHARES - 1] = rhythm->back[TOLD_SHARES] = back / 2;
-    rhythm_settle(rhythm);
+    rhythm->back[PAUSE_SHARES - 1] = rhythm->back[PAUSE_SHARES] = back / 2;
+    rhythm_update_worth(rhythm);
 }
 
 static uint64_t age_ns(const struct session *at, uint64_t now_ns)
@@ -110,14 +110,14 @@ static uint64_t age_ns(const struct session *at, uint64_t now_ns)
 
 static uint64_t share_ns(const struct session *at)
 {
-    return at->told_ns / TOLD_SHARES;
+    return at->expected_ns / PAUSE_SHARES;
 }
 
 /* Counts the pause up to now. back: a turn ends it. */
 static void pause_count(struct sl_sessions *sessions, struct session *at, uint64_t now_ns,
                         bool back)
 {
-    if (at->told_ns == 0) {
+    if (at->expected_ns == 0) {
         return;
     }
     struct rhythm *rhythm = &sessions->rhythm[at->class];
@@ -242,30 +242,30 @@ static uint64_t tail_of(const struct sl_turn *turn)
 }
 
 /* Age of the pause when blocks requested now would arrive, in shares of the expected length. */
-static uint64_t age_then(const struct sl_sessions *sessions, const struct session *at,
-                         uint64_t now_ns)
+static uint64_t age_at_arrival(const struct sl_sessions *sessions, const struct session *at,
+                               uint64_t now_ns)
 {
     return (age_ns(at, now_ns) + sessions->lead_ns) / share_ns(at);
 }
 
 /* Schedules the next check, when the pause is a bit longer; none after the last age. */
-static void look_later(struct sl_sessions *sessions, struct session *at, uint64_t now_ns)
+static void check_schedule(struct sl_sessions *sessions, struct session *at, uint64_t now_ns)
 {
     uint64_t at_ns = now_ns + age_ns(at, now_ns) / LOOK_SHARE + LOOK_NS;
-    if (at->told_ns != 0 && age_then(sessions, at, now_ns) < AGES) {
+    if (at->expected_ns != 0 && age_at_arrival(sessions, at, now_ns) < AGES) {
         sl_heap_set(&sessions->due, number_of(sessions, at), at_ns - at_ns % LOOK_NS);
     } else {
         sl_heap_clear(&sessions->due, number_of(sessions, at));
     }
 }
 
-static void pause_told(struct session *at, uint64_t told_ns, uint64_t now_ns)
+static void pause_begin(struct session *at, uint64_t expected_ns, uint64_t now_ns)
 {
-    at->told_ns = told_ns != 0 ? SL_MAX(told_ns, TOLD_NS_LEAST) : 0;
+    at->expected_ns = expected_ns != 0 ? SL_MAX(expected_ns, EXPECTED_NS_MIN) : 0;
     at->from_ns = now_ns;
     at->counted_ns = 0;
     at->class = TOLD;
-    at->apart = false;
+    at->report_only = false;
 }
 
 uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
@@ -282,14 +282,18 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
         return number_of(sessions, at);
     }
     at = *fresh ? session_make(sessions, turn->id) : at;
-    uint64_t told_ns = turn->pause_ns;
+    uint64_t expected_ns = turn->pause_ns;
     if (turn->load) {
         pause_count(sessions, at, now_ns, true);
         at->last_ns = *fresh ? 0 : age_ns(at, now_ns);
     }
-    if (turn->load || told_ns != 0 || !at->apart) {
-        bool guess = told_ns == 0 && (turn->load || at->class == GUESSED);
-        pause_told(at, told_ns != 0 ? told_ns : guess ? at->last_ns : at->told_ns, now_ns);
+    if (turn->load || expected_ns != 0 || !at->report_only) {
+        bool guess = expected_ns == 0 && (turn->load || at->class == GUESSED);
+        pause_begin(at,
+                    expected_ns != 0 ? expected_ns
+                    : guess          ? at->last_ns
+                                     : at->expected_ns,
+                    now_ns);
         at->class = guess ? GUESSED : TOLD;
     }
     at->here_ns = 0;
@@ -301,26 +305,27 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
     sl_heap_set(&sessions->by_turn, number_of(sessions, at), now_ns);
     sessions->turns++;
     for (uint32_t i = 0; sessions->turns % SETTLE_TURNS == 0 && i < CLASSES; i++) {
-        rhythm_settle(&sessions->rhythm[i]);
+        rhythm_update_worth(&sessions->rhythm[i]);
     }
     sessions->edge_here = fmax(sessions->edge_here * EDGE_FALLS, WORTH_LEAST);
-    look_later(sessions, at, now_ns);
+    check_schedule(sessions, at, now_ns);
     return number_of(sessions, at);
 }
 
-bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns, uint64_t now_ns)
+bool sl_sessions_report_pause(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
+                              uint64_t now_ns)
 {
     struct session *at = id != 0 ? find_by_id(sessions, id) : NULL;
     if (at == NULL) {
         return false;
     }
     pause_count(sessions, at, now_ns, false);
-    pause_told(at, pause_ns == SL_TOLD_UNKNOWN ? 0 : SL_MAX(pause_ns, 1u), now_ns);
+    pause_begin(at, pause_ns == SL_SESSION_PAUSE_UNKNOWN ? 0 : SL_MAX(pause_ns, 1u), now_ns);
     at->class = pause_ns == 0 ? OVER : TOLD;
-    at->told_ns = pause_ns == 0 ? OVER_NS : at->told_ns;
-    at->apart = at->told_ns != 0;
+    at->expected_ns = pause_ns == 0 ? OVER_NS : at->expected_ns;
+    at->report_only = at->expected_ns != 0;
     if (at->asked == 0) { /* otherwise it is checked when the outcome is reported */
-        look_later(sessions, at, now_ns);
+        check_schedule(sessions, at, now_ns);
         if (at->class == OVER) {
             sl_heap_set(&sessions->due, number_of(sessions, at), now_ns);
         }
@@ -356,7 +361,7 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
     struct sl_heap_item item;
     while (sl_heap_pop(&sessions->due, now_ns, &item)) {
         struct session *at = &sessions->all[item.id];
-        uint64_t age = SL_MIN(age_then(sessions, at, now_ns), AGES);
+        uint64_t age = SL_MIN(age_at_arrival(sessions, at, now_ns), AGES);
         const struct sl_worth *worth = &sessions->rhythm[at->class].worth[age];
         double second = (double)SL_NS_PER_S / (double)share_ns(at);
         double a_second = worth->hit > 0 ? worth->hit / worth->time * second : 0;
@@ -370,13 +375,13 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
             *out = (struct sl_session_due){item.id, at->asked, a_second, until_ns - now_ns};
             return true;
         }
-        look_later(sessions, at, now_ns);
+        check_schedule(sessions, at, now_ns);
     }
     return false;
 }
 
-void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due *due, bool here,
-                       double full, uint64_t now_ns)
+void sl_sessions_result(struct sl_sessions *sessions, const struct sl_session_due *due, bool here,
+                        double full, uint64_t now_ns)
 {
     struct session *at = &sessions->all[due->session];
     sessions->edge_here =
@@ -384,6 +389,6 @@ void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due
     if (at->asked == due->serial) { /* otherwise it had another turn, or was dropped */
         at->asked = 0;
         at->here_ns = here ? sl_deadline_ns(now_ns, due->for_ns) : 0;
-        look_later(sessions, at, now_ns);
+        check_schedule(sessions, at, now_ns);
     }
 }

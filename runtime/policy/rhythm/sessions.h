@@ -45,11 +45,11 @@ struct sl_turn {
 uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *turn, uint64_t now_ns,
                           bool *fresh);
 /* Updates the present pause without a turn: the next turn is expected in pause_ns from now. 0: the
- * pause is over, and the next request will follow at once. SL_TOLD_UNKNOWN: earlier reports are
- * void. False: no session has this name. */
-#define SL_TOLD_UNKNOWN UINT64_MAX
-bool sl_sessions_told(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
-                      uint64_t now_ns);
+ * pause is over, and the next request will follow at once. SL_SESSION_PAUSE_UNKNOWN: earlier
+ * reports are void. False: no session has this name. */
+#define SL_SESSION_PAUSE_UNKNOWN UINT64_MAX
+bool sl_sessions_report_pause(struct sl_sessions *sessions, uint64_t id, uint64_t pause_ns,
+                              uint64_t now_ns);
 void sl_sessions_drop(struct sl_sessions *sessions, uint32_t session);
 /* The session without a turn for longest; SL_SESSION_NONE: there are no sessions. */
 uint32_t sl_sessions_oldest(const struct sl_sessions *sessions);
@@ -67,12 +67,13 @@ struct sl_session_due {
 };
 /* When a session may next be due; SL_NEVER_NS: none. */
 uint64_t sl_sessions_next_ns(const struct sl_sessions *sessions);
-/* Returns a session that is due; false: none. The user reports the outcome by sl_sessions_tried. */
+/* Returns a session that is due; false: none. The user reports the outcome by sl_sessions_result.
+ */
 bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_session_due *out);
 /* Reports the outcome. here: the blocks are in memory, for the time that was given; otherwise they
  * are requested again if they are worth more later. full: share of the room for such blocks that is
  * taken (0 to 1). */
-void sl_sessions_tried(struct sl_sessions *sessions, const struct sl_session_due *due, bool here,
-                       double full, uint64_t now_ns);
+void sl_sessions_result(struct sl_sessions *sessions, const struct sl_session_due *due, bool here,
+                        double full, uint64_t now_ns);
 
 #endif

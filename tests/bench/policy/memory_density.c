@@ -43,7 +43,7 @@ static sl_err density_use(struct model_memory *memory, const struct model_use *u
         if (use->to[i] != 0 && *unit != 0) {
             memory->references++;
             sl_density_use(memory->density, *unit, use->hint);
-            sl_density_say(memory->density, *unit, use->hint, use->priority);
+            sl_density_hint(memory->density, *unit, use->hint, use->priority);
         }
     }
     for (uint32_t i = 0; i < use->count; i++) {
@@ -112,7 +112,7 @@ static void density_keep(struct model_memory *memory, uint32_t id, const struct 
 static void density_keep_look(struct model_memory *memory, const struct model_keep *now)
 {
     sl_density_now(memory->density, now->now_s, now->kept_bytes_max);
-    sl_density_keep_look(memory->density, KEEP_LOOKS);
+    sl_density_keep_check(memory->density, KEEP_LOOKS);
 }
 
 static uint64_t density_kept(const struct model_memory *memory)

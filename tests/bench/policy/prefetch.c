@@ -177,7 +177,7 @@ sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)
                 chain_keep(ahead, number, now_ns, due.for_ns);
             }
             double full = ahead->ops->full(ahead->context, fits ? 0 : bytes);
-            sl_sessions_tried(ahead->sessions, &due, here, full, now_ns);
+            sl_sessions_result(ahead->sessions, &due, here, full, now_ns);
         }
     }
     return err;

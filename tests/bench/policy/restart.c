@@ -15,7 +15,7 @@
 struct model_restarts {
     uint64_t every, next, learnt_at; /* references */
     uint64_t *parents;               /* by identity: the parent hash of its block */
-    unsigned char learnt[SL_DENSITY_LEARNT_BYTES];
+    unsigned char learnt[SL_DENSITY_SAVED_BYTES];
     uint32_t learnt_bytes;
     uint32_t lot_count, lot_capacity; /* a trace is short: all lots stay, and the latest counts */
     struct sl_density_note (*lots)[LOT];
@@ -75,7 +75,7 @@ static void goes_on(const struct model_memory *memory, struct sl_density *fresh)
 {
     const struct model_restarts *restarts = memory->restarts;
     if (restarts->learnt_bytes > 0) {
-        SL_ASSERT(sl_density_learn(fresh, restarts->learnt, restarts->learnt_bytes));
+        SL_ASSERT(sl_density_load(fresh, restarts->learnt, restarts->learnt_bytes));
     }
     for (uint32_t id = 0; id < memory->id_limit; id++) {
         if (memory->here[id] != 0) {
@@ -106,7 +106,7 @@ sl_err model_restarts_look(struct model_memory *memory, const struct sl_density_
         return SL_OK;
     }
     if (memory->references >= restarts->learnt_at) {
-        restarts->learnt_bytes = sl_density_learnt(memory->density, restarts->learnt);
+        restarts->learnt_bytes = sl_density_save(memory->density, restarts->learnt);
         uint64_t share = SL_MIN(SL_MAX(memory->references / 8, LEARNT_REFERENCES), LEARNT_MOST);
         restarts->learnt_at = memory->references + share;
     }

@@ -232,7 +232,7 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
     say(run, number, &use);
     if (run->ahead != NULL && use.hint == REG_HINT_NONE &&
         model_ahead_told(run->ahead, number) != 0) {
-        use.hint = REG_HINT_GOES_ON;
+        use.hint = REG_HINT_CONTINUES;
     }
     for (uint32_t k = 0; k < request->id_count; k++) {
         if (run->seen[ids[k]] == (uint32_t)number + 1) { /* once a request */

@@ -22,7 +22,7 @@ struct decode_job {
 struct decode {
     struct pd_engine engine;
     struct decode_job jobs[PD_CONCURRENCY_MAX];
-    struct sl_receipt receipts[PD_CONCURRENCY_MAX]; /* received in this turn */
+    struct sl_transfer_params receipts[PD_CONCURRENCY_MAX]; /* received in this turn */
     uint64_t next, active;
     bool *poisoned; /* device blocks that a failed request released */
     uint64_t id_base;
@@ -102,7 +102,7 @@ static bool job_start(struct decode *self, struct decode_job *job)
     self->active++;
     engine->report->announced++;
     engine->report->partial_tails += job->request.token_count % PD_BLOCK_TOKENS != 0 ? 1u : 0u;
-    if (sl_handover_receive_start(engine->engine, &request, &side, &job->op, &why) != SL_OK) {
+    if (sl_kv_receive_start(engine->engine, &request, &side, &job->op, &why) != SL_OK) {
         engine->report->errors_other++;
         error_note(self, &why);
         blocks_checked_give(self, job, true);
@@ -266,8 +266,8 @@ static bool messages_take(struct decode *self)
             (void)sl_op_cancel(job->op, NULL);
         }
     }
-    if (count > 0 && sl_handover_arrived(engine->client, self->receipts, count, codes,
-                                         engine->options->op_timeout_ns, NULL) == SL_OK) {
+    if (count > 0 && sl_kv_arrived(engine->client, self->receipts, count, codes,
+                                   engine->options->op_timeout_ns, NULL) == SL_OK) {
         for (uint32_t i = 0; i < count; i++) {
             engine->report->gone += codes[i] == SL_ERR_NOT_FOUND ? 1u : 0u;
         }
@@ -304,7 +304,7 @@ int pd_decode_run(const struct ctl *ctl, const struct pd_options *options, struc
 {
     struct decode *self = calloc(1, sizeof *self);
     struct sl_error why = {0};
-    int code = CTL_FINE;
+    int code = CTL_SUCCESS;
     if (self == NULL) {
         return CTL_NO;
     }
@@ -314,16 +314,16 @@ int pd_decode_run(const struct ctl *ctl, const struct pd_options *options, struc
         code = ctl_failed(ctl, &why);
     } else {
         self->poisoned = calloc(self->engine.block_count, sizeof *self->poisoned);
-        code = self->poisoned != NULL ? CTL_FINE : CTL_NO;
+        code = self->poisoned != NULL ? CTL_SUCCESS : CTL_NO;
     }
-    atomic_store(&report->decode_ready, code == CTL_FINE);
-    while (code == CTL_FINE && !atomic_load(&report->prefill_ready)) {
+    atomic_store(&report->decode_ready, code == CTL_SUCCESS);
+    while (code == CTL_SUCCESS && !atomic_load(&report->prefill_ready)) {
         if (getppid() == 1) {
             code = CTL_NO;
         }
         pd_rest(&self->engine);
     }
-    if (code == CTL_FINE) {
+    if (code == CTL_SUCCESS) {
         decode_play(self);
         const struct pd_message closing = {.word = PD_CLOSE};
         (void)pd_say(&self->engine, &closing);

@@ -22,24 +22,24 @@ static int options_check(struct ctl *ctl, struct pd_options *options)
     struct sl_error why;
     enum sl_handover_mode mode = SL_HANDOVER_BY_STORAGE;
     if (ctl->word_count != 0) {
-        return ctl_wrong(ctl, "no arguments");
+        return ctl_usage_error(ctl, "no arguments");
     }
     if (sl_keys_format_check(options->key_format, &why) != SL_OK ||
         sl_handover_mode_get(&mode, &why) != SL_OK) {
-        return ctl_wrong(ctl, "%s", why.text);
+        return ctl_usage_error(ctl, "%s", why.text);
     }
     if (options->requests < 1 || options->ranks < 1 || options->ranks > 64 || options->layers < 1 ||
         options->layers > PD_LAYERS_MAX || options->block_bytes < options->layers ||
         options->block_bytes > SL_VALUE_BYTES_MAX) {
-        return ctl_wrong(ctl,
-                         "at least 1 request, 1 to 64 ranks, 1 to %u layers, --block-bytes "
-                         "at least as many",
-                         PD_LAYERS_MAX);
+        return ctl_usage_error(ctl,
+                               "at least 1 request, 1 to 64 ranks, 1 to %u layers, --block-bytes "
+                               "at least as many",
+                               PD_LAYERS_MAX);
     }
     if (options->blocks < 1 || options->blocks > PD_BLOCKS_MAX || options->concurrency < 1 ||
         options->concurrency > PD_CONCURRENCY_MAX || options->op_timeout_ns == 0) {
-        return ctl_wrong(ctl, "1 to %u --blocks, 1 to %u --concurrency, --op-timeout above 0",
-                         PD_BLOCKS_MAX, PD_CONCURRENCY_MAX);
+        return ctl_usage_error(ctl, "1 to %u --blocks, 1 to %u --concurrency, --op-timeout above 0",
+                               PD_BLOCKS_MAX, PD_CONCURRENCY_MAX);
     }
     if (options->mode == NULL) {
         bool direct = getenv("FD_PD_TRANSFER_VIA_STORAGE") != NULL && mode == SL_HANDOVER_DIRECT;
@@ -47,9 +47,9 @@ static int options_check(struct ctl *ctl, struct pd_options *options)
     }
     options->direct = strcmp(options->mode, "direct") == 0;
     if (!options->direct && strcmp(options->mode, "storage") != 0) {
-        return ctl_wrong(ctl, "--mode is storage or direct, not %s", options->mode);
+        return ctl_usage_error(ctl, "--mode is storage or direct, not %s", options->mode);
     }
-    return CTL_FINE;
+    return CTL_SUCCESS;
 }
 
 static pid_t side_start(const struct ctl *ctl, const struct pd_options *options,
@@ -108,12 +108,12 @@ static void run_watch(const struct pd_options *options, struct pd_report *report
         seen = done;
         if (options->kill_prefill && run->prefill > 0 && done >= options->requests / 2) {
             side_end(&run->prefill);
-            run->prefill_code = CTL_FINE;
+            run->prefill_code = CTL_SUCCESS;
             atomic_store(&report->prefill_killed, true);
         }
         side_wait(&run->prefill, &run->prefill_code);
         side_wait(&run->decode, &run->decode_code);
-        bool failed = run->prefill == 0 && run->prefill_code != CTL_FINE;
+        bool failed = run->prefill == 0 && run->prefill_code != CTL_SUCCESS;
         if (failed || now_ns - moved_ns > options->op_timeout_ns + SILENCE_NS) {
             run->decode_code = failed ? run->prefill_code : CTL_NO;
             side_end(&run->decode);
@@ -201,9 +201,9 @@ static int demo_run(struct ctl *ctl, const struct pd_options *options)
     side_end(&run.prefill);
     side_end(&run.decode);
     int code = run.decode_code;
-    if (code == CTL_FINE) {
+    if (code == CTL_SUCCESS) {
         ctl_print_json(report_json(options, report, &run));
-        code = report_fine(options, report) ? CTL_FINE : CTL_NO;
+        code = report_fine(options, report) ? CTL_SUCCESS : CTL_NO;
     }
     (void)munmap(report, sizeof *report);
     return code;
@@ -242,7 +242,7 @@ static int pd_command(struct ctl *ctl, int argc, char **argv)
         return code;
     }
     code = options_check(ctl, &asked);
-    return code == CTL_FINE ? demo_run(ctl, &asked) : code;
+    return code == CTL_SUCCESS ? demo_run(ctl, &asked) : code;
 }
 
 /* clang-format off */

@@ -26,7 +26,7 @@ enum pd_word { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_CLOSE, PD_LAYER };
 struct pd_message {
     enum pd_word word;
     uint64_t number, id, trace_id;
-    struct sl_receipt receipt;
+    struct sl_transfer_params receipt;
     struct sl_ticket ticket; /* length 0: none */
 };
 

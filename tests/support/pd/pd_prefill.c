@@ -84,7 +84,7 @@ static void job_start(struct prefill *self, struct prefill_job *job, const struc
         .id = asked->id,
         .mode = engine->options->direct ? SL_HANDOVER_DIRECT : SL_HANDOVER_BY_STORAGE,
         .ticket = asked->ticket.length_bytes != 0 ? &asked->ticket : NULL};
-    if (sl_handover_send_start(engine->engine, &request, &side, &job->op, &why) != SL_OK) {
+    if (sl_kv_send_start(engine->engine, &request, &side, &job->op, &why) != SL_OK) {
         send_failed(self, asked, &why);
         pd_blocks_give(engine, job->blocks, job->block_count);
         job->block_count = 0;
@@ -125,7 +125,8 @@ static void job_look(struct prefill *self, struct prefill_job *job)
         struct pd_message first = job->asked;
         first.word = PD_FIRST_TOKEN;
         job->told = true;
-        if (result.code == SL_OK && sl_op_receipt(job->op, &first.receipt, &result.why) == SL_OK) {
+        if (result.code == SL_OK &&
+            sl_op_transfer_params(job->op, &first.receipt, &result.why) == SL_OK) {
             engine->report->sent++;
             (void)pd_say(engine, &first);
         } else {
@@ -193,7 +194,7 @@ int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
 {
     struct prefill *self = calloc(1, sizeof *self);
     struct sl_error why = {0};
-    int code = CTL_FINE;
+    int code = CTL_SUCCESS;
     if (self == NULL) {
         return CTL_NO;
     }
@@ -201,8 +202,8 @@ int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
     if (pd_engine_open(&self->engine, ctl, true, &why) != SL_OK) {
         code = ctl_failed(ctl, &why);
     }
-    atomic_store(&report->prefill_ready, code == CTL_FINE);
-    while (code == CTL_FINE && goes_on(self)) {
+    atomic_store(&report->prefill_ready, code == CTL_SUCCESS);
+    while (code == CTL_SUCCESS && goes_on(self)) {
         uint64_t began_ns = sl_clock_monotonic_ns();
         bool busy = messages_take(self);
         for (uint32_t i = 0; i < options->concurrency; i++) {

@@ -7,7 +7,7 @@ import time
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
 
 from ..hints import hints_checked, name_checked
-from ..linking import Said
+from ..linking import LimitedLog
 from .node import Node, leading, window_ends
 from .options import flag, options_of
 from .plans import buffers_of, plan_of
@@ -38,7 +38,7 @@ class SluiceHiCache(HiCacheStorage):
         self.mem_pool_host = None
         self.metrics = {"prefetch_pgs": [], "backup_pgs": [], "prefetch_bandwidth": [], "backup_bandwidth": []}
         self.node = Node(self.options)
-        self.said = Said(logger)
+        self.said = LimitedLog(logger)
 
     # ---- pools ----
 

@@ -17,7 +17,7 @@ from sglang.srt.runtime_context import get_model, get_parallel
 import sluice
 
 from ..hints import name_checked
-from ..linking import Said
+from ..linking import LimitedLog
 from .hicache import indices_of, restorable
 from .node import Node
 from .options import options_of
@@ -111,7 +111,7 @@ class SluiceLinker(UnifiedCacheLinker):
         rank, self.world = ranks_of(params)
         self.stores = not group.rank_replicated or rank == 0
         self.lane = 0 if group.rank_replicated else rank
-        self.sessions = Sessions(Said(logger))
+        self.sessions = Sessions(LimitedLog(logger))
         self.device_pools = self._pools_make(params, rank)
         self.plans = {name: pool.plan for name, pool in self.device_pools.items()}
         if getattr(server_args, "enable_linker_mla_dedup", False):

@@ -16,7 +16,7 @@ ORDINARY = frozenset((sluice.Code.OK, sluice.Code.NOT_FOUND))
 SILENT = frozenset((sluice.Code.TIMEOUT, sluice.Code.UNREACHABLE, sluice.Code.DRAINING, sluice.Code.PEER_DIED))
 
 
-class Trouble:
+class CallHealth:
     """State of one kind of call: logs when it starts to fail and when it works again. Any thread."""
 
     def __init__(self, what, retry):
@@ -63,7 +63,7 @@ class Node:
     def __init__(self, options):
         self.options = options
         self.client = options.open()
-        self.troubles = {what: Trouble(what, options.retry) for what in ("storing", "reading", "looking up", "sending hints")}
+        self.troubles = {what: CallHealth(what, options.retry) for what in ("storing", "reading", "looking up", "sending hints")}
 
     def close(self):
         self.client.close()

@@ -129,7 +129,7 @@ def weights_of(path, revision, options):
     return weights.identity(path, revision, options.whole, str(getattr(model.load_format, "value", model.load_format)), model.download_dir)
 
 
-def told_apart(options):
+def special_settings(options):
     """Settings of SGLang that change what is computed or stored; for example, pools of both kinds of FP8 have the type uint8. Only
     settings that were set, so that other engines keep their keys. SGLang's own keys contain names and paths of the adapters at its start,
     and unique numbers for adapters that it loaded later."""
@@ -144,7 +144,7 @@ def told_apart(options):
 
 def model_of(config, options):
     """Identity of the model. Raises ValueError if files of the model cannot be read."""
-    model, told = get_model(), told_apart(options)
+    model, told = get_model(), special_settings(options)
     name, revision = (options.model, model.revision) if options.model else weights_of(model.model_path, model.revision, options)
     if name == model.model_path:  # its files are not on this machine
         name = config.model_name

@@ -9,7 +9,7 @@ import uuid
 from sluice import weights
 
 
-def of_vllm(owner, name, takes, caller=None):
+def vllm_function(owner, name, takes, caller=None):
     """Returns the function of vLLM that is to be replaced. Raises ValueError if its parameters differ or its caller does not call it, as
     in another release of vLLM: adapters would be mistaken for each other."""
     found, calls = getattr(owner, name, None), getattr(owner, caller or name, None)
@@ -19,7 +19,7 @@ def of_vllm(owner, name, takes, caller=None):
     return found
 
 
-class Seen:
+class RequestProxy:
     """A proxy of a request that overrides some attributes."""
 
     def __init__(self, request, **own):
@@ -29,12 +29,12 @@ class Seen:
         return getattr(self.asked, name)
 
 
-class Named(Seen):
+class Named(RequestProxy):
     """A proxy of vLLM's request whose keys include the adapter's weights. name: of the weights; None: its blocks have no keys."""
 
     def __init__(self, request, name):
         adapter = types.SimpleNamespace(lora_name="", lora_path=name)
-        super().__init__(request, lora_request=adapter, hashed=Seen(request, lora_request=adapter, block_hashes=[]), last=None)
+        super().__init__(request, lora_request=adapter, hashed=RequestProxy(request, lora_request=adapter, block_hashes=[]), last=None)
 
     @property
     def block_hashes(self):
@@ -73,7 +73,7 @@ class Adapters:
 
     def watch(self, core):
         """Hooks into the class of vLLM's engines to see which adapter files are loaded. Workers load others at their first request."""
-        load = of_vllm(core, "add_lora", ["self", "lora_request"])
+        load = vllm_function(core, "add_lora", ["self", "lora_request"])
 
         @functools.wraps(load)
         def add_lora(engine, lora_request):
@@ -83,7 +83,7 @@ class Adapters:
 
     def hashed(self, utils):
         """Makes vLLM's own hashes include an adapter's weights besides its name and path. utils: the module that computes the hashes."""
-        told = inspect.unwrap(of_vllm(utils, "_gen_lora_extra_hash_keys", ["request"], "generate_block_hash_extra_keys"))
+        told = inspect.unwrap(vllm_function(utils, "_gen_lora_extra_hash_keys", ["request"], "generate_block_hash_extra_keys"))
 
         @functools.wraps(told)
         def keys(request):

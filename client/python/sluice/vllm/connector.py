@@ -16,7 +16,7 @@ from . import facts, layers
 from .adapters import Adapters
 from .layout import classes_of, first_part, layers_apart, layers_of, parts_of
 from .node import Node, Registered
-from .scheduler import Scheduler, Told
+from .scheduler import Scheduler, StepUpdate
 from .settings import parse, saves
 from .stages import first_slice, splits_of
 from .stats import SluicePromMetrics, SluiceStats
@@ -35,7 +35,7 @@ class Models(KVConnectorHandshakeMetadata):
 
 @dataclasses.dataclass
 class Step(KVConnectorMetadata):
-    told: Told
+    told: StepUpdate
 
 
 @dataclasses.dataclass

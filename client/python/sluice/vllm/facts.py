@@ -165,7 +165,7 @@ def models_of(vllm_config, settings, classes, splits, interiors):
     read."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     name, revision = (settings.model, model.revision or "") if settings.model else weights_of(vllm_config, model, settings)
-    apart = told_apart(vllm_config, settings)
+    apart = special_settings(vllm_config, settings)
 
     def layout(group):
         stored = [[one.kind, one.window, [len(names) for names in splits[one.index].slices], one.heads * one.shards, splits[one.index].heads,
@@ -191,7 +191,7 @@ def load_format(load):
     return str(getattr(told, "value", told))
 
 
-def told_apart(vllm_config, settings):
+def special_settings(vllm_config, settings):
     """Rare settings that change stored bytes: layers with a type of their own, a special format of weights, overrides of the model's
     configuration, and a draft model, whose layers are in the same blocks."""
     model, apart = vllm_config.model_config, []

@@ -208,7 +208,7 @@ class Handovers:
 
     def leave(self, tracker):
         for chunk in (tracker.windows or {}).values():
-            self.of.let_go(chunk.held)
+            self.of.blocks_release(chunk.held)
         tracker.windows = None
 
     def send(self, request, tables):
@@ -247,7 +247,7 @@ class Handovers:
                            number=part_number(number, self.of.classes[chunk.at].name), partial=partial, mode=self.mode, request=request,
                            hints=tracker.hints if tracker is not None else None, before=self.of.before(chunk.at, request, chunk.first))
         if op is None:
-            self.of.let_go(chunk.held)
+            self.of.blocks_release(chunk.held)
             return False
         self.of.ops[op] = (Send(chunk.held, self.of.now()), 0)
         self.sending += len(chunk.held)

@@ -54,7 +54,7 @@ def numbers_of(group, caches):
 
 
 @dataclasses.dataclass
-class Coming:
+class StepLoad:
     """A load that belongs to a step."""
 
     op: int
@@ -72,7 +72,7 @@ class ByLayers:
         """Passes a load to the workers, which wait for it and report missing blocks. The result is known only with the step's output."""
         load.tracker.unsure = self.steps[-1].number
         load.told = True
-        self.told.loads.append(Coming(op.number, list(load.chunks[0].tables[0])))
+        self.told.loads.append(StepLoad(op.number, list(load.chunks[0].tables[0])))
         self.layered.append((self.steps[-1].number, load))
 
     def blocks_failed(self, invalid):

@@ -69,7 +69,7 @@ class Server:
             raise
 
 
-class Beside:
+class ConcurrentDecode:
     """Decode's request while prefill computes. It is abandoned if prefill fails before decode's answer begins."""
 
     def __init__(self):
@@ -160,7 +160,7 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
             log.warning("prefill %s: %s: decode computes", self.prefill.url, error or type(error).__name__)
             return None
 
-    def prefilled_beside(self, beside, *request):
+    def prefill_concurrently(self, beside, *request):
         try:
             if self.prefilled(*request) is None:
                 beside.prefill_failed()
@@ -174,9 +174,9 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
         """Returns (kv_transfer_params for decode or None, Beside or None). With --direct a thread calls prefill meanwhile."""
         if not self.direct or self.node is None or not self.threads.take(1):
             return self.prefilled(path, asked, {**ASKED, **hints}, headers), None
-        number, beside = f"{secrets.randbits(63) + 1:x}", Beside()
+        number, beside = f"{secrets.randbits(63) + 1:x}", ConcurrentDecode()
         told = {**ASKED, "sluice_handover": number, **hints}
-        threading.Thread(target=self.prefilled_beside, args=(beside, path, asked, told, headers), daemon=True).start()
+        threading.Thread(target=self.prefill_concurrently, args=(beside, path, asked, told, headers), daemon=True).start()
         return {"do_remote_prefill": True, "do_remote_decode": False, "sluice_handover": number, "sluice_node": self.node}, beside
 
 

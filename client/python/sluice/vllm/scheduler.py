@@ -111,7 +111,7 @@ class Store:
 
 
 @dataclasses.dataclass
-class Told:
+class StepUpdate:
     """Sent to the workers with a step. They return most of it, since vLLM's scheduler expects it from them."""
 
     finished: set = dataclasses.field(default_factory=set)
@@ -142,7 +142,7 @@ class Scheduler(ByLayers):
         self.load_count = 0
         self.unfenced = []        # (op, blocks, time of the next query, time until which the engine steps for it)
         self.announced = None     # events.Announced, if KV events are enabled
-        self.told = Told()
+        self.told = StepUpdate()
         self.layered = []         # (step, load by layers), output not processed yet
         self.finished = set()     # requests whose load succeeded, not reported to vLLM yet
         self.paused_until = 0.0
@@ -276,7 +276,7 @@ class Scheduler(ByLayers):
         self.pool.touch(held)
         return Chunk(at, first, cut, held)
 
-    def let_go(self, held):
+    def blocks_release(self, held):
         self.pool.free_blocks(reversed(held))
 
     # ---- steps ----
@@ -304,7 +304,7 @@ class Scheduler(ByLayers):
             self.node.wait(IDLE_WAIT_SECONDS)
         self.poll()
         self.stores_begin()
-        told, self.told = self.told, Told()
+        told, self.told = self.told, StepUpdate()
         told.pending = self.load_count > 0 or bool(self.loads_new) or bool(self.finished)
         self.pace.scheduled(sum(tokens_of.values()), self.now())
         return told
@@ -362,14 +362,14 @@ class Scheduler(ByLayers):
             return
         gone = max((leading(table, NULL_BLOCK) for table in chunk.tables), default=0)  # the window left these before they were full
         if count <= gone or self.store_count + self.stuck >= self.settings.stores_max or self.now() < self.paused_until:
-            self.let_go(chunk.held)
+            self.blocks_release(chunk.held)
             self.count(dropped_blocks=max(0, count - gone))
             return
         hashes = self.hashes(chunk.at, tracker.request, chunk.first + gone, chunk.first + count)
         op = self.start(self.node.store, chunk.at, hashes, [table[gone:count] for table in chunk.tables], self.settings.store_timeout,
                         request=tracker.request, **self.said(tracker, chunk, gone))
         if op is None:
-            self.let_go(chunk.held)
+            self.blocks_release(chunk.held)
             return
         self.store_keep(op, chunk, hashes, tracker.request, gone)
 
@@ -435,7 +435,7 @@ class Scheduler(ByLayers):
         for i, chunk in enumerate(load.chunks):
             if chunk.count == 0:
                 continue
-            if not self.chunk_load(load, i):
+            if not self.chunk_load_start(load, i):
                 break
             load.ops += 1
         if load.ops == 0:
@@ -444,7 +444,7 @@ class Scheduler(ByLayers):
             self.node.wait(SYNC_WAIT_SECONDS)
             self.poll()
 
-    def chunk_load(self, load, i):
+    def chunk_load_start(self, load, i):
         chunk = load.chunks[i]
         if any(NULL_BLOCK in table for table in chunk.tables):
             return False  # vLLM allocated no block for one that the prefix needs
@@ -472,7 +472,7 @@ class Scheduler(ByLayers):
     def loads_try_again(self):
         while self.loads_again and self.now() >= self.loads_again[0][2]:
             load, i, _ = self.loads_again.pop(0)
-            if not self.chunk_load(load, i):
+            if not self.chunk_load_start(load, i):
                 self.load_op_over(load)
 
     def ranks_unknown(self, load, at, result):
@@ -520,7 +520,7 @@ class Scheduler(ByLayers):
                 self.told.failed.add(load.request_id)
             if not load.sync:
                 self.told.finished.add(load.request_id)
-        self.let_go(held)
+        self.blocks_release(held)
 
     def unfill(self, tracker):
         """Marks the results of this request in running steps as invalid and drops their chunks."""
@@ -535,7 +535,7 @@ class Scheduler(ByLayers):
             if chunk.op is not None:
                 self.cancel(chunk.op)
             else:
-                self.let_go(chunk.held)
+                self.blocks_release(chunk.held)
         filled.chunks = []
 
     # ---- ends of ops ----
@@ -552,7 +552,7 @@ class Scheduler(ByLayers):
             else:
                 self.load_op_ended(op, what, at, result)
         self.loads_try_again()
-        self.fences_ask()
+        self.fences_poll()
 
     def store_ended(self, op, store, result):
         self.store_count -= len(store.chunk.held)
@@ -588,16 +588,16 @@ class Scheduler(ByLayers):
 
     def fenced_or_later(self, op, held, result):
         if result.fenced:
-            self.let_go(held)
+            self.blocks_release(held)
         else:
             self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS, self.now() + FENCE_STEP_SECONDS))
 
-    def fences_ask(self):
+    def fences_poll(self):
         """Asks about one op per call, since each query may take a round trip."""
         if self.unfenced and self.now() >= self.unfenced[0][2]:
             op, held, _, until = self.unfenced.pop(0)
             if self.node.fenced(op):
-                self.let_go(held)
+                self.blocks_release(held)
             else:
                 self.unfenced.append((op, held, self.now() + FENCE_PAUSE_SECONDS, until))
 

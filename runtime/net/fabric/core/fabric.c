@@ -22,9 +22,9 @@ void sl_fabric_step(struct sl_fabric *fabric, uint64_t now_ns)
     for (uint32_t i = 0; i < fabric->rail_count; i++) {
         fabric_peers_step(fabric->rails[i]);
     }
-    fabric_links_tell(fabric);
-    fabric_grants_tell(fabric);
-    fabric_transfers_tell(fabric);
+    fabric_links_report(fabric);
+    fabric_grants_report(fabric);
+    fabric_transfers_report(fabric);
     for (uint32_t i = 0; i < fabric->rail_count && fabric->ops->flush != NULL; i++) {
         fabric->ops->flush(fabric->rails[i]);
     }

@@ -196,7 +196,7 @@ void fabric_grants_lost(const struct fabric_peer *peer)
 }
 
 /* Reports the grant, once every rail is ready or lost. */
-static void grant_tell(struct sl_fabric *fabric, struct fabric_grant *grant)
+static void grant_report(struct sl_fabric *fabric, struct fabric_grant *grant)
 {
     const struct sl_fabric_events *events = &fabric->options.events;
     uint32_t length = key_write(fabric, grant, fabric->blob);
@@ -210,7 +210,7 @@ static void grant_tell(struct sl_fabric *fabric, struct fabric_grant *grant)
     }
 }
 
-void fabric_grants_tell(struct sl_fabric *fabric)
+void fabric_grants_report(struct sl_fabric *fabric)
 {
     bool ready = fabric->grants_ready;
     fabric->grants_ready = false;
@@ -218,7 +218,7 @@ void fabric_grants_tell(struct sl_fabric *fabric)
         struct fabric_grant *grant = &fabric->grants[i];
         if (grant->state == GRANT_LIVE && !grant->told &&
             (grant->ready | grant->lost) == grant->on) {
-            grant_tell(fabric, grant);
+            grant_report(fabric, grant);
         }
     }
     for (uint32_t i = 0; fabric->grants_gone > 0 && i < fabric->options.grants_max; i++) {

@@ -307,7 +307,7 @@ bool fabric_unit_checked(const struct fabric_lane *lane, const struct fabric_uni
 struct sl_digest_stream *fabric_unit_digest(struct fabric_lane *lane);
 void fabric_unit_arrived(struct fabric_lane *lane, uint64_t length_bytes);
 /* Reports our address for the peer; it replaces earlier ones. */
-void fabric_address_tell(struct fabric_peer *peer, const void *blob, uint32_t length_bytes);
+void fabric_address_report(struct fabric_peer *peer, const void *blob, uint32_t length_bytes);
 void fabric_peer_up(struct fabric_peer *peer);
 void fabric_peer_fail(struct fabric_peer *peer, const struct sl_error *why);
 void fabric_peer_stopped(struct fabric_peer *peer);

@@ -193,8 +193,8 @@ sl_err sl_fabric_memory_remove_step(struct sl_fabric *fabric, uint32_t handle, b
     return SL_OK;
 }
 
-static void memory_tell(struct sl_fabric *fabric, uint32_t handle, uint32_t region_index,
-                        const struct sl_error *why)
+static void memory_report(struct sl_fabric *fabric, uint32_t handle, uint32_t region_index,
+                          const struct sl_error *why)
 {
     if (fabric->options.events.registered != NULL) {
         fabric->options.events.registered(fabric->options.events.context, handle, region_index,
@@ -217,7 +217,7 @@ static void memory_roll_back(struct sl_fabric *fabric, uint32_t index)
         why = *memory->why;
     }
     fabric_memory_clear(fabric, index);
-    memory_tell(fabric, handle, region_index, &why);
+    memory_report(fabric, handle, region_index, &why);
 }
 
 static sl_err region_add(struct fabric_rail *rail, const struct fabric_memory *memory,
@@ -273,8 +273,8 @@ static void memory_step(struct sl_fabric *fabric, uint32_t index)
     if (!more) {
         memory->state = MEMORY_READY;
         fabric->registering--;
-        memory_tell(fabric, fabric_handle_make(memory->generation, index),
-                    fabric->rails[0]->mappings[index].region_count, &none);
+        memory_report(fabric, fabric_handle_make(memory->generation, index),
+                      fabric->rails[0]->mappings[index].region_count, &none);
     }
 }
 

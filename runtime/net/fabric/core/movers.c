@@ -158,7 +158,7 @@ static void receive_submit(struct mover *mover, struct work *work)
     io_uring_sqe_set_data64(sqe, work->order.slot);
 }
 
-static void mover_tell(struct mover *mover, const struct sl_mover_done *done)
+static void mover_report(struct mover *mover, const struct sl_mover_done *done)
 {
     (void)pthread_mutex_lock(&mover->lock);
     mover->wakes_now |= !done->more;
@@ -191,7 +191,7 @@ static void mover_end(struct mover *mover, struct work *work, int32_t result)
     const struct sl_mover_done done = {
         .slot = work->order.slot, .result = result, .in_head = work->in_head};
     work->busy = false;
-    mover_tell(mover, &done);
+    mover_report(mover, &done);
 }
 
 static void step_begin(struct work *work)
@@ -215,7 +215,7 @@ static void value_whole(struct mover *mover, struct work *work)
     }
     const struct sl_mover_done done = {
         .slot = work->order.slot, .result = (int32_t)work->moved_bytes, .more = true};
-    mover_tell(mover, &done);
+    mover_report(mover, &done);
     work->in_head = true;
 }
 
@@ -276,7 +276,7 @@ static void mover_done(struct mover *mover, struct work *work, int32_t result)
     if (result <= 0) {
         moved(mover, work, result);
     } else if (work->order.kind == ORDER_RECEIVE) {
-        sl_opener_came(work->order.receive.opener, (uint32_t)result);
+        sl_opener_received(work->order.receive.opener, (uint32_t)result);
         receive_pump(mover, work);
     } else {
         sl_seal_sent(work->order.seal, (uint32_t)result);

@@ -121,7 +121,7 @@ sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const v
 }
 
 /* Reports the addresses of all rails known so far; more reports follow. */
-void fabric_address_tell(struct fabric_peer *peer, const void *bytes, uint32_t length_bytes)
+void fabric_address_report(struct fabric_peer *peer, const void *bytes, uint32_t length_bytes)
 {
     struct sl_fabric *fabric = peer->rail->fabric;
     const struct sl_fabric_events *events = &fabric->options.events;
@@ -264,8 +264,8 @@ void fabric_peers_step(struct fabric_rail *rail)
 /* ---- reports ---- */
 
 /* True: the peer still exists. */
-static bool link_tell(struct sl_fabric *fabric, uint32_t handle, enum sl_fabric_link link,
-                      const struct sl_error *why)
+static bool link_report(struct sl_fabric *fabric, uint32_t handle, enum sl_fabric_link link,
+                        const struct sl_error *why)
 {
     uint8_t *told = &fabric->links[handle & 0xffffu];
     if (*told != link) {
@@ -291,8 +291,8 @@ static void link_changed(struct fabric_peer *peer, enum sl_fabric_link link)
     }
     enum sl_fabric_link all = link_of_all(fabric, peer->index);
     bool lost = fabric->links[peer->index] == SL_FABRIC_UP && all != SL_FABRIC_UP;
-    if (!lost || link_tell(fabric, handle, SL_FABRIC_DOWN, &why)) {
-        (void)link_tell(fabric, handle, all, &why);
+    if (!lost || link_report(fabric, handle, SL_FABRIC_DOWN, &why)) {
+        (void)link_report(fabric, handle, all, &why);
     }
 }
 
@@ -312,7 +312,7 @@ static void link_look(struct fabric_peer *peer)
     link_changed(peer, link);
 }
 
-void fabric_links_tell(struct sl_fabric *fabric)
+void fabric_links_report(struct sl_fabric *fabric)
 {
     for (uint32_t i = 0; i < fabric->rail_count; i++) {
         for (uint32_t k = 0; k < fabric->options.peers_max; k++) {

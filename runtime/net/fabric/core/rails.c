@@ -194,7 +194,7 @@ void fabric_rails_close(struct sl_fabric *fabric)
 
 /* ---- which rail ---- */
 
-bool fabric_rail_lives(const struct fabric_rail *rail, const struct fabric_key *key)
+bool fabric_rail_key_valid(const struct fabric_rail *rail, const struct fabric_key *key)
 {
     uint32_t index = (uint32_t)(key - rail->fabric->keys);
     return !key->dies || rail->rights[index].lives == rail->peers[key->peer_index].lives;
@@ -205,7 +205,7 @@ static bool rail_may(const struct fabric_rail *rail, const struct fabric_piece *
 {
     return (piece->tried & fabric_bit(rail)) == 0 &&
            fabric_right_covers(&rail->rights[piece->key_index], &piece->want) &&
-           fabric_rail_lives(rail, &rail->fabric->keys[piece->key_index]);
+           fabric_rail_key_valid(rail, &rail->fabric->keys[piece->key_index]);
 }
 
 static enum sl_fabric_link link_of(const struct fabric_rail *rail, const struct fabric_piece *piece)

@@ -126,7 +126,7 @@ struct iovec sl_opener_space(struct sl_records *opener)
                           .iov_len = opener->room_bytes - opener->end};
 }
 
-void sl_opener_came(struct sl_records *opener, uint32_t length_bytes)
+void sl_opener_received(struct sl_records *opener, uint32_t length_bytes)
 {
     if (opener->clear) {
         opener->straight_bytes = SL_MIN(length_bytes, opener->asked_bytes);
@@ -137,7 +137,7 @@ void sl_opener_came(struct sl_records *opener, uint32_t length_bytes)
     opener->end += length_bytes;
 }
 
-uint32_t sl_opener_wants(const struct sl_records *opener, uint32_t left_bytes)
+uint32_t sl_opener_bytes_missing(const struct sl_records *opener, uint32_t left_bytes)
 {
     uint32_t here_bytes = opener->end - opener->begin + opener->plain_bytes;
     uint32_t room_bytes = opener->room_bytes - (opener->end - opener->begin);
@@ -151,9 +151,9 @@ uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t 
     uint32_t count = 0;
     if (!opener->clear) {
         parts[0] = sl_opener_space(opener);
-        *low_bytes =
-            SL_MIN(sl_opener_wants(opener, left_bytes == 0 ? SL_WIRE_ANSWER_BYTES : left_bytes),
-                   (uint32_t)SL_OPENER_SLICE_BYTES);
+        *low_bytes = SL_MIN(
+            sl_opener_bytes_missing(opener, left_bytes == 0 ? SL_WIRE_ANSWER_BYTES : left_bytes),
+            (uint32_t)SL_OPENER_SLICE_BYTES);
         return 1;
     }
     SL_ASSERT(opener->straight_bytes == 0 && (left_bytes == 0 || opener->plain_bytes == 0));
@@ -334,7 +334,7 @@ static bool record_end(struct sl_records *sealer, uint32_t plain_bytes, uint8_t 
     return done;
 }
 
-static bool update_say(struct sl_records *sealer)
+static bool update_seal(struct sl_records *sealer)
 {
     static const unsigned char update[KEY_UPDATE_BYTES] = {KEY_UPDATE, 0, 0, 1, 0};
     unsigned char *at = sealer->staging + sealer->end;
@@ -404,7 +404,7 @@ int32_t sl_seal_fill(const struct sl_seal_job *job)
         if (plain_bytes + 2 * SL_RECORD_OVER_BYTES + KEY_UPDATE_BYTES > room_bytes) {
             break;
         }
-        if (sealer->key.sequence >= sealer->key.update_after && !update_say(sealer)) {
+        if (sealer->key.sequence >= sealer->key.update_after && !update_seal(sealer)) {
             return -ENOMEM;
         }
         if (!record_seal(job, plain_bytes)) {

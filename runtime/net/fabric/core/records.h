@@ -70,12 +70,12 @@ void sl_records_grow(struct sl_records *records);
 
 /* Free space for the next bytes of the connection; not empty if take was called until it gave 0. */
 struct iovec sl_opener_space(struct sl_records *opener);
-void sl_opener_came(struct sl_records *opener, uint32_t length_bytes);
+void sl_opener_received(struct sl_records *opener, uint32_t length_bytes);
 /* Minimum number of bytes to receive before left_bytes more can be taken. */
-uint32_t sl_opener_wants(const struct sl_records *opener, uint32_t left_bytes);
+uint32_t sl_opener_bytes_missing(const struct sl_records *opener, uint32_t left_bytes);
 /* Makes the parts of a receive of left_bytes for `to` (0: the next head), after all available bytes
  * were taken. Gives their number, and in *low_bytes a low-water mark. The kernel uses them until
- * sl_opener_came, and also `to` in the clear. */
+ * sl_opener_received, and also `to` in the clear. */
 uint32_t sl_opener_parts(struct sl_records *opener, struct sl_runs to, uint32_t left_bytes,
                          struct iovec parts[SL_OPENER_PARTS], uint32_t *low_bytes);
 /* Opens available bytes, up to length_bytes, and feeds the digest (NULL: none) while they are in

@@ -62,16 +62,16 @@ void fabric_memories_step(struct sl_fabric *fabric);
 /* ---- peers.c ---- */
 enum sl_fabric_link fabric_link_of(const struct fabric_peer *peer);
 void fabric_peers_step(struct fabric_rail *rail);
-void fabric_links_tell(struct sl_fabric *fabric);
+void fabric_links_report(struct sl_fabric *fabric);
 
 /* ---- grants.c ---- */
 /* The link was lost: grants that are not ready on it will not be. */
 void fabric_grants_lost(const struct fabric_peer *peer);
-void fabric_grants_tell(struct sl_fabric *fabric);
+void fabric_grants_report(struct sl_fabric *fabric);
 
 /* ---- transfers.c ---- */
 void fabric_deadlines_step(struct sl_fabric *fabric);
-void fabric_transfers_tell(struct sl_fabric *fabric);
+void fabric_transfers_report(struct sl_fabric *fabric);
 
 /* ---- rails.c ---- */
 #define FABRIC_SPLIT_BYTES SL_MIB /* smaller transfers use one rail */
@@ -81,7 +81,7 @@ void fabric_transfers_tell(struct sl_fabric *fabric);
 sl_err fabric_rails_open(struct sl_fabric *fabric, struct sl_error *why);
 void fabric_rails_close(struct sl_fabric *fabric); /* after quiesce and without regions */
 /* Whether the key is still valid on this rail. */
-bool fabric_rail_lives(const struct fabric_rail *rail, const struct fabric_key *key);
+bool fabric_rail_key_valid(const struct fabric_rail *rail, const struct fabric_key *key);
 /* Chooses a rail for each piece: balanced by bytes, or one rail for a small transfer. */
 void fabric_rails_deal(struct sl_fabric *fabric, struct fabric_transfer *transfer);
 /* Moves a failed piece to another rail that is up. False: its code is final. */

@@ -32,7 +32,7 @@ static sl_err key_check(const struct sl_fabric *fabric, const struct fabric_key 
         const struct fabric_rail *rail = fabric->rails[i];
         bool here = fabric_right_covers(&rail->rights[key - fabric->keys], piece);
         covers |= here;
-        lives = here && fabric_rail_lives(rail, key);
+        lives = here && fabric_rail_key_valid(rail, key);
     }
     if (!covers) {
         return sl_fail(why, SL_ERR_INVALID,
@@ -187,7 +187,7 @@ void fabric_deadlines_step(struct sl_fabric *fabric)
 }
 
 /* Frees everything of the transfer first, so that done() may post the next one. */
-static void transfer_tell(struct sl_fabric *fabric, struct fabric_transfer *transfer)
+static void transfer_report(struct sl_fabric *fabric, struct fabric_transfer *transfer)
 {
     struct sl_fabric_done done = {
         .cookie = transfer->cookie,
@@ -216,14 +216,14 @@ static void transfer_tell(struct sl_fabric *fabric, struct fabric_transfer *tran
     }
 }
 
-void fabric_transfers_tell(struct sl_fabric *fabric)
+void fabric_transfers_report(struct sl_fabric *fabric)
 {
     /* Transfers that a callback ends are reported in the next step. */
     uint32_t last = fabric->ended_head == FABRIC_NONE ? FABRIC_NONE : fabric->ended_tail;
     while (fabric->ended_head != FABRIC_NONE) {
         uint32_t index = fabric->ended_head;
         fabric->ended_head = fabric->transfers[index].next;
-        transfer_tell(fabric, &fabric->transfers[index]);
+        transfer_report(fabric, &fabric->transfers[index]);
         if (index == last) {
             break;
         }

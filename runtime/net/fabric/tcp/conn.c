@@ -233,7 +233,7 @@ void tcp_close(struct tcp_conn *conn)
         return;
     }
     if (conn->lane == NULL) {
-        tcp_stranger_gone(conn);
+        tcp_unauth_remove(conn);
     }
     conn->state = CONN_CLOSING;
     conn->rx_due_ns = conn->tx_due_ns = SL_NEVER_NS;

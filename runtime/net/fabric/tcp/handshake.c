@@ -217,7 +217,7 @@ sl_err sl_handshake_step(struct sl_handshake *self, const void *bytes, uint32_t 
     return fail_ssl(why, SL_ERR_PERMISSION, "handshake");
 }
 
-uint32_t sl_handshake_say(struct sl_handshake *self, void *to, uint32_t room_bytes)
+uint32_t sl_handshake_output(struct sl_handshake *self, void *to, uint32_t room_bytes)
 {
     int got = BIO_read(self->out, to, (int)room_bytes);
     return got > 0 ? (uint32_t)got : 0;
@@ -242,7 +242,7 @@ sl_err sl_handshake_keys(struct sl_handshake *self, struct sl_records *opener,
             return sl_fail(why, SL_ERR_PROTOCOL, "too many bytes after the handshake");
         }
         int got = BIO_read(self->in, space.iov_base, (int)space.iov_len);
-        sl_opener_came(opener, got > 0 ? (uint32_t)got : 0);
+        sl_opener_received(opener, got > 0 ? (uint32_t)got : 0);
     }
     return err;
 }

@@ -36,7 +36,7 @@ void sl_handshake_end(struct sl_handshake **handshake);
 sl_err sl_handshake_step(struct sl_handshake *handshake, const void *bytes, uint32_t length_bytes,
                          struct sl_error *why);
 /* Gives bytes to send, up to room_bytes, and their number. After a failure: the alert. */
-uint32_t sl_handshake_say(struct sl_handshake *handshake, void *to, uint32_t room_bytes);
+uint32_t sl_handshake_output(struct sl_handshake *handshake, void *to, uint32_t room_bytes);
 /* After completion: sets the keys of both directions, and passes bytes after the handshake to the
  * opener. Errors: those of sl_record_key_init, SL_ERR_PROTOCOL. */
 sl_err sl_handshake_keys(struct sl_handshake *handshake, struct sl_records *opener,

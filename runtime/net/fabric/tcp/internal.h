@@ -55,7 +55,7 @@ struct tcp_chain {
 };
 
 /* Credentials of a peer for connecting here: id and key, as reported by address(). */
-struct tcp_guest {
+struct tcp_credentials {
     uint32_t peer; /* handle; 0: free */
     uint8_t id[SL_WIRE_ID_BYTES], psk[SL_WIRE_PSK_BYTES];
 };
@@ -126,12 +126,12 @@ struct tcp {
     struct sl_wire_address address;
     struct tcp_conn *conns; /* lanes of all peers, then served ones */
     uint32_t lane_count, conn_count;
-    struct sl_strangers *strangers; /* of served ones; NULL: not listening */
-    uint32_t served_count;          /* served ones that are not closing */
-    uint32_t *ready;                /* ring of conn_count: connections that may have bytes */
+    struct sl_unauth *strangers; /* of served ones; NULL: not listening */
+    uint32_t served_count;       /* served ones that are not closing */
+    uint32_t *ready;             /* ring of conn_count: connections that may have bytes */
     uint32_t ready_head, ready_count;
     struct sl_tls *tls;
-    struct tcp_guest *guests; /* by peer index */
+    struct tcp_credentials *credentials; /* by peer index */
     unsigned char *heads;
     struct tcp_chain *chains; /* of the lanes; NULL: no movers */
     struct tcp_served *queues;
@@ -150,8 +150,8 @@ static inline struct tcp *tcp_of(const struct fabric_rail *rail)
 void tcp_recv_done(struct tcp_conn *conn, int result);
 void tcp_send_done(struct tcp_conn *conn, int result);
 /* NULL: unknown id. */
-const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
-                                       const uint8_t id[SL_WIRE_ID_BYTES]);
+const struct tcp_credentials *tcp_credentials_find(const struct fabric_rail *rail,
+                                                   const uint8_t id[SL_WIRE_ID_BYTES]);
 /* ---- secure.c ---- */
 /* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED. */
 sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why);
@@ -210,14 +210,14 @@ void tcp_lane_closed(struct tcp_conn *conn);
 /* Fails the peer if there is no progress; gives the time of the next check. */
 uint64_t tcp_lane_look(struct tcp_conn *conn);
 /* ---- strangers.c ---- */
-sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *options,
-                          struct sl_error *why);
+sl_err tcp_unauth_open(struct tcp *tcp, const struct sl_fabric_options *options,
+                       struct sl_error *why);
 /* Registers an accepted connection. It, or another one, is closed if there are too many. */
-void tcp_stranger_came(struct tcp_conn *conn);
+void tcp_unauth_add(struct tcp_conn *conn);
 /* The connection is authenticated, and is not displaced any more. */
-void tcp_stranger_named(struct tcp_conn *conn); /* sent an id, which it must prove */
-void tcp_stranger_known(struct tcp_conn *conn);
-void tcp_stranger_gone(struct tcp_conn *conn); /* a served connection closes */
+void tcp_unauth_named(struct tcp_conn *conn); /* sent an id, which it must prove */
+void tcp_unauth_proved(struct tcp_conn *conn);
+void tcp_unauth_remove(struct tcp_conn *conn); /* a served connection closes */
 /* ---- serve.c ---- */
 void tcp_accepted(struct fabric_rail *rail, int fd);
 void tcp_served_secured(struct tcp_conn *conn);

@@ -87,29 +87,29 @@ static void lanes_begin(struct fabric_peer *peer)
 }
 
 /* Makes credentials with which the peer may connect here, for as long as it exists. */
-static sl_err guest_make(const struct fabric_peer *peer, struct sl_error *why)
+static sl_err credentials_make(const struct fabric_peer *peer, struct sl_error *why)
 {
-    struct tcp_guest *guest = &tcp_of(peer->rail)->guests[peer->index];
-    if (guest->peer == fabric_peer_handle(peer)) {
+    struct tcp_credentials *credential = &tcp_of(peer->rail)->credentials[peer->index];
+    if (credential->peer == fabric_peer_handle(peer)) {
         return SL_OK;
     }
-    struct tcp_guest fresh = {.peer = fabric_peer_handle(peer)};
+    struct tcp_credentials fresh = {.peer = fabric_peer_handle(peer)};
     sl_err err = fabric_secret(fresh.id, sizeof(fresh.id), why);
     if (err == SL_OK) {
         err = fabric_secret(fresh.psk, sizeof(fresh.psk), why);
     }
     if (err == SL_OK) {
-        *guest = fresh;
+        *credential = fresh;
     }
     return err;
 }
 
 /* Deletes the peer's credentials and closes its connections. */
-static void guest_forget(const struct fabric_peer *peer)
+static void credentials_delete(const struct fabric_peer *peer)
 {
-    struct tcp_guest *guest = &tcp_of(peer->rail)->guests[peer->index];
-    uint32_t was = guest->peer;
-    explicit_bzero(guest, sizeof(*guest));
+    struct tcp_credentials *credential = &tcp_of(peer->rail)->credentials[peer->index];
+    uint32_t was = credential->peer;
+    explicit_bzero(credential, sizeof(*credential));
     if (was != 0) {
         tcp_served_forget(peer->rail, was);
     }
@@ -119,17 +119,17 @@ sl_err tcp_peer_start(struct fabric_peer *peer, struct sl_error *why)
 {
     struct fabric_rail *rail = peer->rail;
     unsigned char blob[SL_WIRE_ADDRESS_BYTES];
-    sl_err err = guest_make(peer, why);
+    sl_err err = credentials_make(peer, why);
     if (err != SL_OK) {
         return err;
     }
-    const struct tcp_guest *guest = &tcp_of(rail)->guests[peer->index];
+    const struct tcp_credentials *credential = &tcp_of(rail)->credentials[peer->index];
     struct sl_wire_address address = tcp_of(rail)->address;
     address.clear = rail->options.clear;
-    memcpy(address.id, guest->id, sizeof(address.id));
-    memcpy(address.psk, guest->psk, sizeof(address.psk));
+    memcpy(address.id, credential->id, sizeof(address.id));
+    memcpy(address.psk, credential->psk, sizeof(address.psk));
     sl_wire_address_write(&address, blob);
-    fabric_address_tell(peer, blob, sizeof(blob));
+    fabric_address_report(peer, blob, sizeof(blob));
     lanes_begin(peer);
     return SL_OK;
 }
@@ -221,7 +221,7 @@ static void lanes_stopped(struct fabric_peer *peer)
         }
     }
     if (peer->removed) {
-        guest_forget(peer);
+        credentials_delete(peer);
         free(peer->backend);
         peer->backend = NULL;
     }
@@ -233,7 +233,7 @@ void tcp_peer_stop(struct fabric_peer *peer, bool last)
     bool was_open = false;
     uint32_t lanes = peer->rail->options.lanes; /* tcp_close may free the peer */
     if (last) {
-        guest_forget(peer);
+        credentials_delete(peer);
     }
     for (uint32_t i = 0; i < lanes; i++) {
         was_open |= conn_of(&peer->lanes[i])->state != CONN_FREE;

@@ -14,13 +14,13 @@ static bool psk_find(void *context, const uint8_t id[SL_WIRE_ID_BYTES],
                      uint8_t key[SL_WIRE_PSK_BYTES])
 {
     struct tcp_conn *conn = context;
-    const struct tcp_guest *guest = tcp_guest_find(conn->rail, id);
-    if (guest == NULL) {
+    const struct tcp_credentials *credential = tcp_credentials_find(conn->rail, id);
+    if (credential == NULL) {
         return false;
     }
-    conn->asker = guest->peer;
-    tcp_stranger_named(conn);
-    memcpy(key, guest->psk, SL_WIRE_PSK_BYTES);
+    conn->asker = credential->peer;
+    tcp_unauth_named(conn);
+    memcpy(key, credential->psk, SL_WIRE_PSK_BYTES);
     return true;
 }
 
@@ -123,7 +123,7 @@ static void greet_turn(struct tcp_conn *conn)
     }
     secure->out.begin = 0;
     secure->out.end =
-        sl_handshake_say(secure->handshake, secure->out.staging, secure->out.room_bytes);
+        sl_handshake_output(secure->handshake, secure->out.staging, secure->out.room_bytes);
     if (secure->out.end > 0) {
         conn->send_on = true;
         conn->rail->work_due = true;
@@ -241,7 +241,7 @@ void tcp_secure_received(struct tcp_conn *conn, int result)
         return;
     }
     if (result > 0) {
-        sl_opener_came(&secure->in, (uint32_t)result);
+        sl_opener_received(&secure->in, (uint32_t)result);
     } else if (result == -ECANCELED) {
         secure->cancelled = true;
     } else {

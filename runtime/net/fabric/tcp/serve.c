@@ -60,7 +60,7 @@ void tcp_accepted(struct fabric_rail *rail, int fd)
                               .queue = conn->queue};
     conn->tx_due_ns = SL_NEVER_NS;
     tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.greet_ns));
-    tcp_stranger_came(conn);
+    tcp_unauth_add(conn);
     if (conn->state != CONN_GREETING) {
         return; /* displaced by the limit */
     }
@@ -146,7 +146,7 @@ static void served_open(struct tcp_conn *conn, const struct sl_wire_request *hel
 {
     conn->secure->out.clear = hello->grant != 0; /* in a record of an authentic peer */
     conn->state = CONN_OPEN;
-    tcp_stranger_known(conn);
+    tcp_unauth_proved(conn);
     conn->rx_due_ns = SL_NEVER_NS;
     struct tcp_served served = {.verb = SL_WIRE_HELLO, .grant = FABRIC_NONE};
     served_answer(conn, &served);

@@ -2,7 +2,7 @@
 #include "runtime/net/fabric/tcp/tcp.h"
 #include "runtime/base/sl_address.h"
 #include "runtime/net/fabric/tcp/internal.h"
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -302,7 +302,7 @@ static sl_err tcp_tables(struct fabric_rail *rail, struct sl_error *why)
     tcp->queues = calloc((size_t)SL_MAX(served, 1u) * TCP_QUEUE_MAX, sizeof(*tcp->queues));
     tcp->discard = malloc(TCP_DISCARD_BYTES);
     tcp->ready = calloc(SL_MAX(tcp->conn_count, 1u), sizeof(*tcp->ready));
-    tcp->guests = calloc(options->peers_max, sizeof(*tcp->guests));
+    tcp->credentials = calloc(options->peers_max, sizeof(*tcp->credentials));
     if (options->movers > 0) {
         tcp->chains = aligned_alloc(_Alignof(struct tcp_chain),
                                     SL_MAX(tcp->lane_count, 1u) * sizeof(*tcp->chains));
@@ -311,7 +311,8 @@ static sl_err tcp_tables(struct fabric_rail *rail, struct sl_error *why)
         tcp->chains[i].count = tcp->chains[i].at = 0;
     }
     if (tcp->conns == NULL || tcp->heads == NULL || tcp->queues == NULL || tcp->discard == NULL ||
-        tcp->ready == NULL || tcp->guests == NULL || (options->movers > 0 && tcp->chains == NULL)) {
+        tcp->ready == NULL || tcp->credentials == NULL ||
+        (options->movers > 0 && tcp->chains == NULL)) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", tcp->conn_count);
     }
     for (uint32_t i = 0; i < tcp->conn_count; i++) {
@@ -326,7 +327,7 @@ static sl_err tcp_tables(struct fabric_rail *rail, struct sl_error *why)
             conn->queue = tcp->queues + (size_t)(i - tcp->lane_count) * TCP_QUEUE_MAX;
         }
     }
-    return tcp_strangers_open(tcp, options, why);
+    return tcp_unauth_open(tcp, options, why);
 }
 
 static void tcp_describe(struct fabric_rail *rail, uint32_t movers)
@@ -421,29 +422,29 @@ static void tcp_fabric_close(struct fabric_rail *rail)
         tcp_secure_end(&tcp->conns[i]); /* those that did not end in time */
     }
     sl_tls_close(&tcp->tls);
-    if (tcp->guests != NULL) {
-        explicit_bzero(tcp->guests, rail->options.peers_max * sizeof(*tcp->guests));
+    if (tcp->credentials != NULL) {
+        explicit_bzero(tcp->credentials, rail->options.peers_max * sizeof(*tcp->credentials));
     }
-    free(tcp->guests);
+    free(tcp->credentials);
     free(tcp->ready);
     free(tcp->conns);
     free(tcp->heads);
     free(tcp->chains);
     free(tcp->queues);
     free(tcp->discard);
-    sl_strangers_destroy(&tcp->strangers);
+    sl_unauth_destroy(&tcp->strangers);
     free(tcp);
     rail->backend = NULL;
 }
 
-const struct tcp_guest *tcp_guest_find(const struct fabric_rail *rail,
-                                       const uint8_t id[SL_WIRE_ID_BYTES])
+const struct tcp_credentials *tcp_credentials_find(const struct fabric_rail *rail,
+                                                   const uint8_t id[SL_WIRE_ID_BYTES])
 {
     const struct tcp *tcp = tcp_of(rail);
     for (uint32_t i = 0; i < rail->options.peers_max; i++) {
-        const struct tcp_guest *guest = &tcp->guests[i];
-        if (guest->peer != 0 && memcmp(guest->id, id, SL_WIRE_ID_BYTES) == 0) {
-            return guest;
+        const struct tcp_credentials *credential = &tcp->credentials[i];
+        if (credential->peer != 0 && memcmp(credential->id, id, SL_WIRE_ID_BYTES) == 0) {
+            return credential;
         }
     }
     return NULL;

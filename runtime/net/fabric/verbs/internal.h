@@ -32,11 +32,11 @@ struct verbs_peer {
     struct ibv_qp *qps[SL_FABRIC_LANES_MAX];
     uint32_t psn[SL_FABRIC_LANES_MAX];
     uint32_t control_out[SL_FABRIC_LANES_MAX];
-    uint64_t epoch;          /* 0: no queue pairs */
-    uint16_t life;           /* of the set, in wr_id: completions of earlier sets are dropped */
-    uint64_t connected;      /* the peer's epoch that we use; 0: none */
-    uint64_t dead;           /* the peer's last epoch that failed */
-    bool confirmed, say_due; /* peer is connected to us; address must be reported */
+    uint64_t epoch;             /* 0: no queue pairs */
+    uint16_t life;              /* of the set, in wr_id: completions of earlier sets are dropped */
+    uint64_t connected;         /* the peer's epoch that we use; 0: none */
+    uint64_t dead;              /* the peer's last epoch that failed */
+    bool confirmed, report_due; /* peer is connected to us; address must be reported */
     bool has_remote;
     struct verbs_address remote;
 };

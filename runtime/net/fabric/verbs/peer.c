@@ -88,7 +88,7 @@ static uint8_t reads_of(const struct verbs *verbs)
     return (uint8_t)SL_MAX(1, SL_MIN(depth, (int)READS_MAX));
 }
 
-static void address_say(struct fabric_peer *peer)
+static void address_report(struct fabric_peer *peer)
 {
     struct fabric_rail *rail = peer->rail;
     struct verbs *verbs = verbs_of(rail);
@@ -108,8 +108,8 @@ static void address_say(struct fabric_peer *peer)
         address.qpn[i] = state->qps[i]->qp_num;
         address.psn[i] = state->psn[i];
     }
-    state->say_due = false;
-    fabric_address_tell(peer, blob, address_write(&address, blob));
+    state->report_due = false;
+    fabric_address_report(peer, blob, address_write(&address, blob));
 }
 
 /* ---- queue pairs ---- */
@@ -139,7 +139,7 @@ static void qps_destroy(struct fabric_peer *peer)
         state->dead = state->connected;
     }
     state->epoch = state->connected = 0;
-    state->confirmed = state->say_due = false;
+    state->confirmed = state->report_due = false;
 }
 
 /* Creates a queue pair with as many places for each request as the device grants: its own limit is
@@ -265,7 +265,7 @@ static void peer_connect(struct fabric_peer *peer)
     }
     state->connected = state->remote.epoch;
     state->confirmed = state->remote.answers == state->epoch;
-    state->say_due = true; /* report which epoch we are connected to */
+    state->report_due = true; /* report which epoch we are connected to */
 }
 
 /* ---- life of a link ---- */
@@ -290,7 +290,7 @@ sl_err verbs_peer_start(struct fabric_peer *peer, struct sl_error *why)
     if (state->has_remote && state->remote.epoch != state->dead && state->remote.answers == 0) {
         peer_connect(peer); /* its set is new, as ours */
     } else {
-        state->say_due = true;
+        state->report_due = true;
     }
     return SL_OK;
 }
@@ -313,10 +313,10 @@ static void address_taken(struct fabric_peer *peer)
          * report. If we connected, each side would follow the other's sets forever. */
         state->dead = remote->epoch;
         state->has_remote = false;
-        state->say_due = true;
+        state->report_due = true;
     } else if (remote->epoch == state->connected) {
         state->confirmed |= remote->answers == state->epoch;
-        state->say_due |= remote->answers != state->epoch; /* it has not received our report */
+        state->report_due |= remote->answers != state->epoch; /* it has not received our report */
     } else {
         struct sl_error gone = {0};
         (void)sl_fail(&gone, SL_ERR_PEER_DIED, "the peer rebuilt its side of the link");
@@ -376,8 +376,8 @@ void verbs_peers_step(struct fabric_rail *rail)
         if (state == NULL || state->epoch == 0 || peer->removed) {
             continue;
         }
-        if (state->say_due) {
-            address_say(peer);
+        if (state->report_due) {
+            address_report(peer);
         }
         if (peer->state == PEER_STARTING && state->confirmed) {
             fabric_peer_up(peer);

@@ -1,7 +1,7 @@
-/* actors/coordinator/story.c - traces of ops, block by block: of the last CO_STORIES_MAX that
+/* actors/coordinator/op_trace.c - traces of ops, block by block: of the last CO_OP_TRACES_MAX that
  * ended, and of those in flight. A trace has runs of blocks with equal results, so its size depends
  * on a load's slices, not on its blocks. */
-#include "actors/coordinator/story.h"
+#include "actors/coordinator/op_trace.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_parse.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct co_story {
+struct co_op_trace {
     uint64_t op_id, trace_id, engine_id, started_ns, took_ns, bytes;
     sl_err code;
     bool store, running;
@@ -58,7 +58,7 @@ static uint32_t runs_make(const struct co_op *op, struct sl_item_run *runs)
     for (uint32_t i = 0; op->blocks != NULL && i < op->block_count; i++) {
         struct sl_item_run run = fate_of(op, i);
         bool same = run.fate == last.fate && run.at_ns == last.at_ns;
-        if (count == 0 || (!same && count < CO_STORY_RUNS_MAX)) {
+        if (count == 0 || (!same && count < CO_OP_TRACE_RUNS_MAX)) {
             last = run;
             if (runs != NULL) {
                 runs[count] = run;
@@ -71,24 +71,24 @@ static uint32_t runs_make(const struct co_op *op, struct sl_item_run *runs)
     return count;
 }
 
-static bool is_there(const struct co_op *op, uint32_t i)
+static bool block_is_done(const struct co_op *op, uint32_t i)
 {
     return op->type->kind == CO_STORE ? co_bit(op->stored, i) || co_bit(op->existed, i)
                                       : i < op->at;
 }
 
-/* Counts the first missing blocks in a row, up to CO_STORY_KEYS_MAX; sets *first. */
+/* Counts the first missing blocks in a row, up to CO_OP_TRACE_KEYS_MAX; sets *first. */
 static uint32_t keys_count(const struct co_op *op, uint32_t *first)
 {
     uint32_t from = 0, count = 0;
     if (op->engine == NULL || op->blocks == NULL) {
         return 0;
     }
-    while (from < op->block_count && is_there(op, from)) {
+    while (from < op->block_count && block_is_done(op, from)) {
         from++;
     }
-    while (count < CO_STORY_KEYS_MAX && from + count < op->block_count &&
-           !is_there(op, from + count) && op->blocks[from + count].key.length > 0) {
+    while (count < CO_OP_TRACE_KEYS_MAX && from + count < op->block_count &&
+           !block_is_done(op, from + count) && op->blocks[from + count].key.length > 0) {
         count++;
     }
     *first = op->first_block + from;
@@ -100,23 +100,23 @@ static void text_keep(char *to, size_t room, const char *text)
     (void)snprintf(to, room, "%s", text == NULL ? "" : text);
 }
 
-static struct co_story *story_make(const struct coordinator *self, const struct co_op *op)
+static struct co_op_trace *op_trace_make(const struct coordinator *self, const struct co_op *op)
 {
     uint32_t keys_first = 0;
     uint32_t run_count = runs_make(op, NULL), key_count = keys_count(op, &keys_first);
     const char *model = op->engine != NULL ? op->engine->model : "";
     size_t model_length = strlen(model);
-    size_t keys_at = sizeof(struct co_story) + run_count * sizeof(struct sl_item_run);
+    size_t keys_at = sizeof(struct co_op_trace) + run_count * sizeof(struct sl_item_run);
     size_t texts_at = keys_at + key_count * sizeof(struct sl_text);
     size_t bytes = texts_at;
     for (uint32_t i = 0; i < key_count; i++) {
         bytes += model_length + 2 + op->blocks[keys_first - op->first_block + i].key.length;
     }
-    struct co_story *story = malloc(bytes);
+    struct co_op_trace *story = malloc(bytes);
     if (story == NULL) {
         return NULL;
     }
-    *story = (struct co_story){
+    *story = (struct co_op_trace){
         .op_id = op->id,
         .trace_id = op->trace_id,
         .engine_id = op->engine_id,
@@ -155,34 +155,34 @@ static struct co_story *story_make(const struct coordinator *self, const struct 
 
 /* ---- recent traces ---- */
 
-static void oldest_drop(struct co_stories *stories)
+static void oldest_drop(struct co_op_traces *op_traces)
 {
-    struct co_story **slot = &stories->ring[stories->oldest++ % CO_STORIES_MAX];
-    stories->bytes -= *slot != NULL ? (*slot)->bytes : 0;
+    struct co_op_trace **slot = &op_traces->ring[op_traces->oldest++ % CO_OP_TRACES_MAX];
+    op_traces->bytes -= *slot != NULL ? (*slot)->bytes : 0;
     free(*slot);
     *slot = NULL;
 }
 
-static void story_note(struct coordinator *self, struct co_op *op)
+static void op_trace_note(struct coordinator *self, struct co_op *op)
 {
-    struct co_stories *stories = &self->stories;
-    struct co_story *story = story_make(self, op);
+    struct co_op_traces *op_traces = &self->op_traces;
+    struct co_op_trace *story = op_trace_make(self, op);
     if (story == NULL) {
         return;
     }
-    while (stories->oldest < stories->next &&
-           (stories->next - stories->oldest == CO_STORIES_MAX ||
-            stories->bytes + story->bytes > CO_STORY_BYTES_MAX)) {
-        oldest_drop(stories);
+    while (op_traces->oldest < op_traces->next &&
+           (op_traces->next - op_traces->oldest == CO_OP_TRACES_MAX ||
+            op_traces->bytes + story->bytes > CO_OP_TRACES_BYTES_MAX)) {
+        oldest_drop(op_traces);
     }
-    stories->ring[stories->next++ % CO_STORIES_MAX] = story;
-    stories->bytes += story->bytes;
+    op_traces->ring[op_traces->next++ % CO_OP_TRACES_MAX] = story;
+    op_traces->bytes += story->bytes;
 }
 
-static void stories_fini(struct coordinator *self)
+static void op_traces_fini(struct coordinator *self)
 {
-    while (self->stories.oldest < self->stories.next) {
-        oldest_drop(&self->stories);
+    while (self->op_traces.oldest < self->op_traces.next) {
+        oldest_drop(&self->op_traces);
     }
 }
 
@@ -213,30 +213,30 @@ static bool matches(struct wanted *wanted, uint64_t trace_id, const char *reques
     return is && wanted->skip-- == 0;
 }
 
-static bool is_told(const struct co_op *op)
+static bool is_in_flight(const struct co_op *op)
 {
     return !op->answered && op->type->kind != CO_UNKNOWN; /* answered ones have a trace */
 }
 
 /* Gives the op in flight that is meant, or sets *story to the trace of an ended one; else NULL. */
 static const struct co_op *find(const struct coordinator *self, struct wanted *wanted,
-                                const struct co_story **story)
+                                const struct co_op_trace **story)
 {
     *story = NULL;
     for (const struct co_op *op = self->active_last; op != NULL; op = op->older) {
-        if (is_told(op) && matches(wanted, op->trace_id, op->origin.request)) {
+        if (is_in_flight(op) && matches(wanted, op->trace_id, op->origin.request)) {
             return op;
         }
     }
-    for (uint64_t i = self->stories.next; i-- > self->stories.oldest && *story == NULL;) {
-        const struct co_story *one = self->stories.ring[i % CO_STORIES_MAX];
+    for (uint64_t i = self->op_traces.next; i-- > self->op_traces.oldest && *story == NULL;) {
+        const struct co_op_trace *one = self->op_traces.ring[i % CO_OP_TRACES_MAX];
         *story = matches(wanted, one->trace_id, one->request) ? one : NULL;
     }
     return NULL;
 }
 
-static void story_reply(struct coordinator *self, const struct sl_msg *msg,
-                        const struct co_story *story)
+static void op_trace_reply(struct coordinator *self, const struct sl_msg *msg,
+                           const struct co_op_trace *story)
 {
     struct sl_msg reply = {.code = SL_OK};
     struct sl_body_op_story_reply *body = &reply.body.op_story_reply;
@@ -264,27 +264,27 @@ static void story_reply(struct coordinator *self, const struct sl_msg *msg,
     sl_reply(self->env, msg, &reply);
 }
 
-void co_story_tell(struct coordinator *self, const struct sl_msg *msg)
+void co_op_trace_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_op_story *body = &msg->body.op_story;
-    const struct co_story *story;
+    const struct co_op_trace *story;
     struct wanted wanted = {.name = body->id.at};
     (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: the name of a request */
     wanted.longer = find(self, &wanted, &story) == NULL && story == NULL;
     wanted.skip = body->skip;
     const struct co_op *op = find(self, &wanted, &story);
-    struct co_story *made = op != NULL ? story_make(self, op) : NULL;
+    struct co_op_trace *made = op != NULL ? op_trace_make(self, op) : NULL;
     if (made != NULL || story != NULL) {
-        story_reply(self, msg, made != NULL ? made : story);
+        op_trace_reply(self, msg, made != NULL ? made : story);
     } else if (op != NULL) {
         sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for its trace");
     } else {
         sl_reply_fail(self->env, msg, SL_ERR_NOT_FOUND,
                       "not among the last %llu ops of this coordinator, which remembers %u",
-                      (unsigned long long)(self->stories.next - self->stories.oldest),
-                      CO_STORIES_MAX);
+                      (unsigned long long)(self->op_traces.next - self->op_traces.oldest),
+                      CO_OP_TRACES_MAX);
     }
     free(made);
 }
 
-const struct co_feature co_story_feature = {.fini = stories_fini, .ended = story_note};
+const struct co_feature co_op_trace_feature = {.fini = op_traces_fini, .ended = op_trace_note};

@@ -1,4 +1,4 @@
-/* actors/registrar/writers/ahead.c - extents granted to a client ahead of need. A COMMIT names
+/* actors/registrar/writers/prealloc.c - extents granted to a client ahead of need. A COMMIT names
  * their keys, which makes values of them, and asks for more extents: a put then costs one round
  * trip.
  *
@@ -6,9 +6,9 @@
  * written before the client learns of it), but its record has a key that no object can have. The
  * client pins the extent's generation before it writes (sl_pins_take_grant). So a grant that has
  * expired is revoked without asking the client, as a draft is: the record becomes QUARANTINED,
- * fence (seq_cst), and the extent is free if no pin names it (reg_held_settle). Otherwise it stays
- * until the owner commits (too late), aborts, unpins it or dies. */
-#include "actors/registrar/writers/ahead.h"
+ * fence (seq_cst), and the extent is free if no pin names it (reg_held_free_unpinned). Otherwise it
+ * stays until the owner commits (too late), aborts, unpins it or dies. */
+#include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/reclaim.h"
 #include "actors/registrar/disk/remove.h"
@@ -34,7 +34,7 @@
 /* Keys of objects contain no NUL. */
 static const char ahead_key[] = {'\0', 'a', 'h', 'e', 'a', 'd'};
 
-bool reg_ahead_is(const struct sl_entry *entry)
+bool reg_prealloc_is(const struct sl_entry *entry)
 {
     return entry->key_length > 0 && entry->key[0] == '\0';
 }
@@ -80,7 +80,7 @@ static sl_err ahead_grant(struct registrar *self, uint32_t peer, uint64_t length
     SL_ASSERT(slot != REG_NONE); /* counted before */
     reg_list_add(self, REG_LIST_PEER, &self->peers->all[peer].owned, slot);
     sl_heap_set(&self->claims->timers, slot, deadline_ns);
-    reg_ahead_count(self, slot, true);
+    reg_prealloc_count(self, slot, true);
     *grant = (struct sl_item_grant){.code = SL_OK,
                                     .ref = claim.ref,
                                     .generation = claim.extent.generation,
@@ -116,11 +116,11 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
 
 /* The number of extents for which there is room. No request waits for them, so unpopulated memory
  * is allocated for the next one only. */
-static uint64_t ahead_room(struct registrar *self, uint64_t count, uint64_t space)
+static uint64_t prealloc_room(struct registrar *self, uint64_t count, uint64_t space)
 {
     uint64_t free_bytes = reg_free_bytes(self);
     if (free_bytes < count * space && reg_populate_pending(self)) {
-        (void)(free_bytes < space && reg_populate_hurry(self, space - free_bytes));
+        (void)(free_bytes < space && reg_populate_now(self, space - free_bytes));
     } else if (count > 0) { /* one scan of the pins for all victims */
         (void)reg_make_room(self, count * space);
     }
@@ -145,7 +145,7 @@ static uint32_t ahead_grants(struct registrar *self, uint32_t peer, uint64_t cou
             return 0;
         }
     }
-    allowed = ahead_room(self, allowed, space);
+    allowed = prealloc_room(self, allowed, space);
     while (granted < allowed &&
            ahead_grant(self, peer, length_bytes, &self->scratch->grants[granted]) == SL_OK) {
         granted++;
@@ -161,8 +161,8 @@ static sl_err key_free(struct registrar *self, const struct sl_text *key)
     struct sl_entry there;
     bool some = sl_index_find_any(self->index, key->at, (uint32_t)key->length, &there) == SL_OK;
     bool visible = some && reg_unit_visible(self, &there);
-    if (!some || reg_half_gives_way(self, reg_unit_of(&there)) ||
-        (visible && reg_reclaim_takes(self, reg_unit_of(&there)))) {
+    if (!some || reg_half_block_drop(self, reg_unit_of(&there)) ||
+        (visible && reg_reclaim_drops(self, reg_unit_of(&there)))) {
         uint32_t slot =
             reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, key->length);
         return slot == REG_NONE ? SL_OK : SL_ERR_BUSY;
@@ -201,21 +201,20 @@ static sl_err use_record(struct registrar *self, uint32_t slot, const struct sl_
     uint64_t hash = reg_hash(key->at, key->length);
     sl_index_set_kind(self->index, claim->ref, SL_RECORD_FREE);
     claim->hash = hash;
-    reg_ahead_count(self, slot, false);
-    reg_claim_end(self, slot);
-    reg_claim_done(self, ref, hash, REG_NONE, 0);
+    reg_prealloc_count(self, slot, false);
+    reg_claim_committed(self, slot);
+    reg_record_committed(self, ref, hash, REG_NONE, 0);
     return SL_OK;
 }
 
-sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32_t slot,
-                        uint32_t index)
+sl_err reg_prealloc_commit(struct registrar *self, const struct sl_msg *msg, uint32_t slot,
+                           uint32_t index)
 {
     const struct sl_body_commit *body = &msg->body.commit;
     if (index >= body->named.count) {
         return SL_ERR_INVALID;
     }
-    if (reg_charge_settle(self, self->claims->all[slot].ref) !=
-        SL_OK) { /* its contribution ended */
+    if (reg_charge_check(self, self->claims->all[slot].ref) != SL_OK) { /* its contribution ended */
         reg_claim_release(self, slot);
         return SL_ERR_STALE;
     }
@@ -230,7 +229,7 @@ sl_err reg_ahead_commit(struct registrar *self, const struct sl_msg *msg, uint32
 
 /* ---- grants with a COMMIT's reply ---- */
 
-uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32_t peer)
+uint64_t reg_prealloc_grant(struct registrar *self, const struct sl_msg *msg, uint32_t peer)
 {
     const struct sl_body_commit *body = &msg->body.commit;
     if (body->ahead_count == 0) {
@@ -242,16 +241,16 @@ uint64_t reg_ahead_wish(struct registrar *self, const struct sl_msg *msg, uint32
         oldest =
             self->codes[i] == SL_OK && (oldest == 0 || generation < oldest) ? generation : oldest;
     }
-    reg_spare_young(self, oldest);
+    reg_protect_recent(self, oldest);
     uint64_t granted = ahead_grants(self, peer, body->ahead_count, body->ahead_bytes);
-    reg_spare_none(self);
+    reg_protect_none(self);
     sl_metric_add(self->env->metrics, self->ahead->metric.ahead_count, granted);
     return granted;
 }
 
 /* ---- revoking ---- */
 
-bool reg_ahead_revoke_all(struct registrar *self)
+bool reg_prealloc_revoke_all(struct registrar *self)
 {
     uint64_t before = reg_free_bytes(self);
     uint64_t used_before = reg_used_bytes(self);
@@ -265,7 +264,7 @@ bool reg_ahead_revoke_all(struct registrar *self)
             at = next;
         }
     }
-    reg_held_settle(self);
+    reg_held_free_unpinned(self);
     return reg_free_bytes(self) > before || reg_used_bytes(self) < used_before;
 }
 
@@ -273,7 +272,7 @@ bool reg_ahead_revoke_all(struct registrar *self)
 
 static void ahead_settings(struct registrar *self)
 {
-    self->ahead->grants_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_grants_ahead_max);
+    self->ahead->grants_max = (uint32_t)sl_config_u64(self->env->config, SL_SET_prealloc_max);
 }
 
 static void ahead_gauges(struct registrar *self)
@@ -283,13 +282,13 @@ static void ahead_gauges(struct registrar *self)
 }
 
 static const struct sl_metric_row metrics[] = {
-    REG_METRIC(reg_ahead, ahead_count),
-    REG_METRIC(reg_ahead, ahead_bytes),
+    REG_METRIC(reg_prealloc, ahead_count),
+    REG_METRIC(reg_prealloc, ahead_bytes),
 };
 
-const struct reg_part reg_ahead_part = {
+const struct reg_part reg_prealloc_part = {
     .name = "ahead",
-    REG_STATE(ahead, reg_ahead),
+    REG_STATE(ahead, reg_prealloc),
     REG_METRICS(metrics),
     .settings = ahead_settings,
     .gauges = ahead_gauges,

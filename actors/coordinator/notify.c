@@ -1,5 +1,5 @@
-/* actors/coordinator/word.c - notifications (HANDOVER_WORD) between the nodes of a hand-over, where
- * decode names prefill's node instead of a receipt; and the end of a hand-over.
+/* actors/coordinator/notify.c - notifications (HANDOVER_WORD) between the nodes of a hand-over,
+ * where decode names prefill's node instead of a receipt; and the end of a hand-over.
  *
  * Decode's coordinator notifies prefill's, through both transporters, that decode is waiting, with
  * its ticket if direct. Prefill's answers when it has committed or failed. Decode repeats until it
@@ -17,8 +17,8 @@
 
 enum word { WORD_WAITS = 1, WORD_COMMITTED, WORD_FAILED, WORD_GAVE_UP, WORD_TAKEN };
 
-static sl_err word_send(struct coordinator *self, uint64_t trace_id,
-                        const struct sl_body_handover_word *body, uint64_t cookie, uint64_t *seq)
+static sl_err notify_send(struct coordinator *self, uint64_t trace_id,
+                          const struct sl_body_handover_word *body, uint64_t cookie, uint64_t *seq)
 {
     struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = trace_id};
     word.body.handover_word = *body;
@@ -37,7 +37,7 @@ static struct sl_item_ticket ticket_of(const struct co_handover *row)
                                    .keys_high = decode->receipt.keys.high};
 }
 
-bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticket)
+bool co_ticket_offered(const struct co_handover *row, struct sl_item_ticket *ticket)
 {
     if (row->receive != NULL && row->offered) {
         *ticket = ticket_of(row);
@@ -47,7 +47,7 @@ bool co_word_offered(const struct co_handover *row, struct sl_item_ticket *ticke
     return ticket->bytes.length > 0;
 }
 
-void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
+void co_ticket_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct co_handover *row = co_handover_find(self, msg->body.ticket.handover_id);
     struct sl_msg reply = {.code = SL_OK};
@@ -67,23 +67,23 @@ void co_word_ticket(struct coordinator *self, const struct sl_msg *msg)
 /* ---- decode's side ---- */
 
 /* Whether decode is waiting for a prefill that this coordinator does not know. */
-static bool waits(const struct co_handover *row)
+static bool waits_for_prefill(const struct co_handover *row)
 {
     return row->receive != NULL && !row->sent_here && row->machine.state < SL_HANDOVER_COMMITTED;
 }
 
-uint64_t co_word_due(const struct co_handover *row)
+uint64_t co_notify_due(const struct co_handover *row)
 {
-    return waits(row) ? row->word_ns : SL_NEVER_NS;
+    return waits_for_prefill(row) ? row->notify_ns : SL_NEVER_NS;
 }
 
 /* An earlier coordinator may have answered prefill: then the registrar holds all blocks. One query
  * at a time, however often the other node repeats its notification. */
-static void held_ask(struct coordinator *self, struct co_handover *row,
-                     const struct co_receipt *receipt)
+static void hold_query(struct coordinator *self, struct co_handover *row,
+                       const struct co_receipt *receipt)
 {
     struct sl_msg ask = {.type = SL_MSG_HOLD, .trace_id = row->trace_id};
-    if (row->held_seq != 0) {
+    if (row->hold_query_seq != 0) {
         return;
     }
     row->awaited = *receipt;
@@ -92,13 +92,14 @@ static void held_ask(struct coordinator *self, struct co_handover *row,
                                           .keys_high = receipt->keys.high,
                                           .ask = true};
     (void)co_ask(self, "registrar", &ask,
-                 co_cookie(CO_CALL_HELD, 0, (uint32_t)(row - self->handovers)), &row->held_seq);
+                 co_cookie(CO_CALL_HOLD_QUERY, 0, (uint32_t)(row - self->handovers)),
+                 &row->hold_query_seq);
 }
 
-void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+void co_hold_query_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     struct co_handover *row = &self->handovers[index];
-    row->held_seq = 0;
+    row->hold_query_seq = 0;
     if (reply == NULL || reply->code != SL_OK || row->sent_here ||
         row->machine.state >= SL_HANDOVER_COMMITTED) {
         return;
@@ -109,10 +110,10 @@ void co_word_held(struct coordinator *self, uint32_t index, const struct sl_msg 
     sl_handover_lend(&row->machine, SL_HANDOVER_HELD);
     co_handover_commits(self, row);
     co_handover_sides_wake(self, row);
-    co_word_tell(self, row);
+    co_notify_decode(self, row);
 }
 
-static sl_err node_ask(struct coordinator *self, struct co_handover *row)
+static sl_err prefill_node_notify(struct coordinator *self, struct co_handover *row)
 {
     struct sl_body_handover_word body = {
         .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_WAITS};
@@ -127,45 +128,47 @@ static sl_err node_ask(struct coordinator *self, struct co_handover *row)
         body.ticket.at = &ticket;
         body.ticket.count = 1;
     }
-    co_call_forget(self, &row->word_seq); /* this one has more */
-    return word_send(self, row->trace_id, &body,
-                     co_cookie(CO_CALL_WORD, 0, (uint32_t)(row - self->handovers)), &row->word_seq);
+    co_call_forget(self, &row->notify_seq); /* this one has more */
+    return notify_send(self, row->trace_id, &body,
+                       co_cookie(CO_CALL_NOTIFY, 0, (uint32_t)(row - self->handovers)),
+                       &row->notify_seq);
 }
 
 /* The next pause after a failed notification: it grows. */
 static uint64_t pause_ns(struct co_handover *row)
 {
-    row->word_pause_ns = SL_MAX(row->word_pause_ns, WORD_SOON_NS);
-    return sl_backoff_next(&row->word_pause_ns, WORD_AGAIN_NS);
+    row->notify_pause_ns = SL_MAX(row->notify_pause_ns, WORD_SOON_NS);
+    return sl_backoff_next(&row->notify_pause_ns, WORD_AGAIN_NS);
 }
 
-void co_word_ask(struct coordinator *self, struct co_handover *row)
+void co_notify_prefill(struct coordinator *self, struct co_handover *row)
 {
     sl_err err = SL_OK;
-    if (!waits(row)) {
+    if (!waits_for_prefill(row)) {
         return;
     }
     if (row->prefill_node[0] != '\0') {
-        err = node_ask(self, row);
-    } else if (row->word_ns != 0 && row->receive->receipt.known) {
-        held_ask(self, row, &row->receive->receipt);
+        err = prefill_node_notify(self, row);
+    } else if (row->notify_ns != 0 && row->receive->receipt.known) {
+        hold_query(self, row, &row->receive->receipt);
     }
-    row->word_ns = sl_deadline_ns(self->env->now_ns, err == SL_OK ? WORD_AGAIN_NS : pause_ns(row));
-    co_handover_look_at(self, row->word_ns);
+    row->notify_ns =
+        sl_deadline_ns(self->env->now_ns, err == SL_OK ? WORD_AGAIN_NS : pause_ns(row));
+    co_handover_look_at(self, row->notify_ns);
 }
 
-void co_word_give_up(struct coordinator *self, const struct co_handover *row)
+void co_notify_gave_up(struct coordinator *self, const struct co_handover *row)
 {
     const struct sl_body_handover_word body = {
         .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_GAVE_UP};
     if (row->prefill_node[0] != '\0' && !row->receipt.known) {
         /* A lost one costs the time of the hold. */
-        (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+        (void)notify_send(self, row->trace_id, &body, co_cookie(CO_CALL_UNANSWERED, 0, 0), NULL);
     }
 }
 
-void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, uint64_t handover_id,
-                   uint64_t trace_id)
+void co_notify_taken(struct coordinator *self, const struct co_receipt *receipt,
+                     uint64_t handover_id, uint64_t trace_id)
 {
     const struct sl_item_receipt item = co_receipt_item(handover_id, receipt);
     const struct sl_body_handover_word body = {.node = item.node,
@@ -173,25 +176,25 @@ void co_word_taken(struct coordinator *self, const struct co_receipt *receipt, u
                                                .state = WORD_TAKEN,
                                                .receipt = {.at = &item, .count = 1}};
     if (receipt->known && receipt->node[0] != '\0' && strcmp(receipt->node, self->node) != 0) {
-        (void)word_send(self, trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+        (void)notify_send(self, trace_id, &body, co_cookie(CO_CALL_UNANSWERED, 0, 0), NULL);
     }
 }
 
-void co_word_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
+void co_notify_answered(struct coordinator *self, uint32_t index, const struct sl_msg *reply)
 {
     struct co_handover *row = &self->handovers[index];
-    row->word_seq = 0;
+    row->notify_seq = 0;
     if (reply != NULL && reply->code == SL_OK) {
-        row->word_pause_ns = 0;
-    } else if (waits(row)) {
+        row->notify_pause_ns = 0;
+    } else if (waits_for_prefill(row)) {
         uint64_t again_ns = sl_deadline_ns(self->env->now_ns, pause_ns(row));
-        row->word_ns = SL_MIN(row->word_ns, again_ns);
-        co_handover_look_at(self, row->word_ns);
+        row->notify_ns = SL_MIN(row->notify_ns, again_ns);
+        co_handover_look_at(self, row->notify_ns);
     }
 }
 
 /* A result of prefill: only prefill's node may send it. */
-static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
+static sl_err prefill_result_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     struct co_handover *row = co_handover_find(self, body->handover_id);
@@ -201,7 +204,7 @@ static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
     if (body->state == WORD_FAILED) {
         char text[CO_REASON_BYTES];
         (void)snprintf(text, sizeof(text), "prefill's node: %.120s", body->reason.at);
-        return row != NULL ? co_handover_failed_there(self, row, SL_ERR_HANDOVER, text) : SL_OK;
+        return row != NULL ? co_handover_peer_failed(self, row, SL_ERR_HANDOVER, text) : SL_OK;
     }
     const struct sl_item_receipt *receipt = body->receipt.count > 0 ? &body->receipt.at[0] : NULL;
     if (receipt == NULL || receipt->handover_id != body->handover_id ||
@@ -209,7 +212,7 @@ static sl_err heard(struct coordinator *self, const struct sl_msg *msg)
         memcmp(receipt->node.at, body->node.at, body->node.length) != 0) {
         return SL_ERR_INVALID;
     }
-    return co_handover_arrived_one(self, receipt, msg->trace_id);
+    return co_handover_receipt(self, receipt, msg->trace_id);
 }
 
 /* ---- prefill's side ---- */
@@ -225,7 +228,7 @@ static struct sl_text reason_of(const struct co_handover *row, char room[REASON_
     return sl_text_of(sl_text_is_clean(room, length) ? room : sl_err_text(row->machine.code));
 }
 
-void co_word_tell(struct coordinator *self, const struct co_handover *row)
+void co_notify_decode(struct coordinator *self, const struct co_handover *row)
 {
     char room[REASON_BYTES];
     bool known = row->receipt.known && row->sent_here;
@@ -243,10 +246,10 @@ void co_word_tell(struct coordinator *self, const struct co_handover *row)
         body.receipt.count = 1;
     }
     /* If it is lost, decode asks again. */
-    (void)word_send(self, row->trace_id, &body, co_cookie(CO_CALL_NOBODY, 0, 0), NULL);
+    (void)notify_send(self, row->trace_id, &body, co_cookie(CO_CALL_UNANSWERED, 0, 0), NULL);
 }
 
-static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
+static sl_err decode_waits_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     struct co_handover *row = co_handover_find(self, body->handover_id);
@@ -274,19 +277,19 @@ static sl_err waited_for(struct coordinator *self, const struct sl_msg *msg)
         memcpy(row->offer_bytes, row->offer.bytes.at, row->offer.bytes.length);
         row->offer.bytes.at = row->offer_bytes;
     }
-    co_word_tell(self, row);
+    co_notify_decode(self, row);
     if (!row->sent_here && body->receipt.count > 0) {
         struct co_receipt awaited = {
             .known = true,
             .block_end = (uint32_t)body->receipt.at[0].block_end,
             .keys = {.low = body->receipt.at[0].keys_low, .high = body->receipt.at[0].keys_high}};
-        held_ask(self, row, &awaited);
+        hold_query(self, row, &awaited);
     }
     return SL_OK;
 }
 
 /* Decode gave up: its blocks, stored or not, will not be fetched. */
-static sl_err given_up(struct coordinator *self, const struct sl_msg *msg)
+static sl_err decode_gave_up_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     struct co_handover *row = co_handover_find(self, body->handover_id);
@@ -296,11 +299,11 @@ static sl_err given_up(struct coordinator *self, const struct sl_msg *msg)
     if (strcmp(row->decode_node, body->node.at) != 0) {
         return SL_ERR_PERMISSION;
     }
-    return co_handover_failed_there(self, row, SL_ERR_CANCELLED, "decode gave up");
+    return co_handover_peer_failed(self, row, SL_ERR_CANCELLED, "decode gave up");
 }
 
 /* Decode has finished; the receipt proves that it was meant. */
-static sl_err taken(struct coordinator *self, const struct sl_msg *msg)
+static sl_err decode_done_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     const struct sl_item_receipt *item = body->receipt.at;
@@ -310,19 +313,19 @@ static sl_err taken(struct coordinator *self, const struct sl_msg *msg)
     }
     bool ours = item->node.length == strlen(self->node) &&
                 memcmp(item->node.at, self->node, item->node.length) == 0;
-    sl_err code = ours ? co_handover_taken(self, item, msg->trace_id) : SL_ERR_PERMISSION;
+    sl_err code = ours ? co_handover_peer_done(self, item, msg->trace_id) : SL_ERR_PERMISSION;
     co_count(self, self->metric.handover_released_count, code == SL_OK);
     return code;
 }
 
-void co_word_handle(struct coordinator *self, const struct sl_msg *msg)
+void co_notify_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;
     bool done = body->state == WORD_TAKEN;
-    sl_err code = done                          ? taken(self, msg)
-                  : body->state == WORD_WAITS   ? waited_for(self, msg)
-                  : body->state == WORD_GAVE_UP ? given_up(self, msg)
-                                                : heard(self, msg);
+    sl_err code = done                          ? decode_done_handle(self, msg)
+                  : body->state == WORD_WAITS   ? decode_waits_handle(self, msg)
+                  : body->state == WORD_GAVE_UP ? decode_gave_up_handle(self, msg)
+                                                : prefill_result_handle(self, msg);
     if (code == SL_ERR_PERMISSION || code == SL_ERR_INVALID || (done && code == SL_ERR_BUSY)) {
         sl_metric_add(self->env->metrics,
                       done ? self->metric.release_refused_count : self->metric.word_refused_count,

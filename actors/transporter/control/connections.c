@@ -1,12 +1,12 @@
-/* actors/transporter/control/strangers.c - see strangers.h.
+/* actors/transporter/control/connections.c - see strangers.h.
  *
  * Events are read later than they happen, so a descriptor in an event may already be closed and
  * reused. Each connection is therefore held by a descriptor of our own (dup), which is checked at
  * once: a TCP socket with our listening port. To end a connection, that socket is shut down; ZeroMQ
  * then closes its own descriptor. */
-#include "actors/transporter/control/strangers.h"
+#include "actors/transporter/control/connections.h"
 
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,10 +27,10 @@ struct place {
     uint32_t key;   /* of an authenticated connection */
     uint64_t order; /* order of the first frames */
 };
-struct control_strangers {
-    struct control_strangers_options options;
+struct control_connections {
+    struct control_connections_options options;
     void *router, *monitor;
-    struct sl_strangers *strangers;
+    struct sl_unauth *strangers;
     struct place *places;
     uint32_t place_count, high, stranger_count;
     uint16_t port;
@@ -58,12 +58,12 @@ static uint16_t port_listened(void *router)
     return colon == NULL ? 0 : (uint16_t)strtoul(colon + 1, NULL, 10);
 }
 
-sl_err control_strangers_open(void *context, void *router,
-                              const struct control_strangers_options *options,
-                              struct control_strangers **out, struct sl_error *why)
+sl_err control_connections_open(void *context, void *router,
+                                const struct control_connections_options *options,
+                                struct control_connections **out, struct sl_error *why)
 {
     static const char endpoint[] = "inproc://control.connections";
-    struct control_strangers *self = calloc(1, sizeof(*self));
+    struct control_connections *self = calloc(1, sizeof(*self));
     uint32_t count = options->strangers_max + options->keys_max * options->of_key_max + 1;
     int none = 0;
     if (self == NULL) {
@@ -76,7 +76,7 @@ sl_err control_strangers_open(void *context, void *router,
     self->places = calloc(count, sizeof(*self->places));
     sl_err err = self->places == NULL
                      ? sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", count)
-                     : sl_strangers_create(count, options->of_address_max, &self->strangers, why);
+                     : sl_unauth_create(count, options->of_address_max, &self->strangers, why);
     self->monitor = err == SL_OK ? zmq_socket(context, ZMQ_PAIR) : NULL;
     /* No bound, or ZeroMQ's own thread would block here. It is emptied in every turn. */
     if (err == SL_OK && (self->monitor == NULL ||
@@ -90,25 +90,25 @@ sl_err control_strangers_open(void *context, void *router,
         self->places[i].fd = self->places[i].own = -1;
     }
     if (err != SL_OK) {
-        control_strangers_close(&self);
+        control_connections_close(&self);
         return err;
     }
     *out = self;
     return SL_OK;
 }
 
-static void place_free(struct control_strangers *self, uint32_t index)
+static void place_free(struct control_connections *self, uint32_t index)
 {
     struct place *place = &self->places[index];
     self->stranger_count -= place->stranger ? 1 : 0;
-    sl_strangers_remove(self->strangers, index);
+    sl_unauth_remove(self->strangers, index);
     (void)close(place->own);
     *place = (struct place){.fd = -1, .own = -1};
 }
 
-void control_strangers_close(struct control_strangers **strangers)
+void control_connections_close(struct control_connections **strangers)
 {
-    struct control_strangers *self = *strangers;
+    struct control_connections *self = *strangers;
     if (self == NULL) {
         return;
     }
@@ -121,36 +121,36 @@ void control_strangers_close(struct control_strangers **strangers)
             place_free(self, i);
         }
     }
-    sl_strangers_destroy(&self->strangers);
+    sl_unauth_destroy(&self->strangers);
     free(self->places);
     free(self);
     *strangers = NULL;
 }
 
-void *control_strangers_monitor(const struct control_strangers *strangers)
+void *control_connections_monitor(const struct control_connections *strangers)
 {
     return strangers->monitor;
 }
 
-static uint32_t place_of(const struct control_strangers *self, int fd)
+static uint32_t place_of(const struct control_connections *self, int fd)
 {
     for (uint32_t i = 0; i < self->high; i++) {
         if (self->places[i].fd == fd) {
             return i;
         }
     }
-    return SL_STRANGERS_NONE;
+    return SL_UNAUTH_NONE;
 }
 
 /* For ZeroMQ it looks as if the peer had closed its end. */
-static void place_end(struct control_strangers *self, uint32_t index)
+static void place_end(struct control_connections *self, uint32_t index)
 {
     (void)shutdown(self->places[index].own, SHUT_RDWR);
     place_free(self, index);
     self->ended++;
 }
 
-static uint32_t place_new(struct control_strangers *self)
+static uint32_t place_new(struct control_connections *self)
 {
     uint32_t index = 0;
     while (index < self->high && self->places[index].fd >= 0) {
@@ -162,7 +162,7 @@ static uint32_t place_new(struct control_strangers *self)
 }
 
 /* Duplicates the descriptor and gets the sender's address; -1: closed, or another socket by now. */
-static int own_of(const struct control_strangers *self, int fd, struct sockaddr_storage *from)
+static int own_of(const struct control_connections *self, int fd, struct sockaddr_storage *from)
 {
     struct sockaddr_storage here = {.ss_family = AF_UNSPEC};
     socklen_t here_bytes = sizeof(here), from_bytes = sizeof(*from);
@@ -179,11 +179,11 @@ static int own_of(const struct control_strangers *self, int fd, struct sockaddr_
     return own;
 }
 
-static void came(struct control_strangers *self, int fd)
+static void connection_add(struct control_connections *self, int fd)
 {
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     uint32_t old = place_of(self, fd);
-    if (old != SL_STRANGERS_NONE) {
+    if (old != SL_UNAUTH_NONE) {
         place_free(self, old); /* its disconnect event is still queued */
     }
     int own = own_of(self, fd, &from);
@@ -193,16 +193,16 @@ static void came(struct control_strangers *self, int fd)
     uint32_t index = place_new(self);
     self->places[index] = (struct place){.fd = fd, .own = own, .stranger = true};
     self->stranger_count++;
-    uint32_t goes = sl_strangers_add(self->strangers, index, &from);
-    if (goes == SL_STRANGERS_NONE && self->stranger_count > self->options.strangers_max) {
-        goes = sl_strangers_push(self->strangers);
+    uint32_t goes = sl_unauth_add(self->strangers, index, &from);
+    if (goes == SL_UNAUTH_NONE && self->stranger_count > self->options.strangers_max) {
+        goes = sl_unauth_displace(self->strangers);
     }
-    if (goes != SL_STRANGERS_NONE) {
+    if (goes != SL_UNAUTH_NONE) {
         place_end(self, goes);
     }
 }
 
-uint32_t control_strangers_step(struct control_strangers *self)
+uint32_t control_connections_step(struct control_connections *self)
 {
     for (;;) {
         unsigned char head[6]; /* u16 event, u32 value */
@@ -217,8 +217,8 @@ uint32_t control_strangers_step(struct control_strangers *self)
         memcpy(&fd, head + sizeof(event), sizeof(fd));
         uint32_t index = place_of(self, fd);
         if (event == ZMQ_EVENT_ACCEPTED && fd >= 0) {
-            came(self, fd);
-        } else if (event == ZMQ_EVENT_DISCONNECTED && fd >= 0 && index != SL_STRANGERS_NONE) {
+            connection_add(self, fd);
+        } else if (event == ZMQ_EVENT_DISCONNECTED && fd >= 0 && index != SL_UNAUTH_NONE) {
             place_free(self, index);
         }
     }
@@ -228,16 +228,16 @@ uint32_t control_strangers_step(struct control_strangers *self)
 }
 
 /* Closes the key's oldest connection if it has too many. */
-static void key_bound(struct control_strangers *self, uint32_t key)
+static void key_bound(struct control_connections *self, uint32_t key)
 {
-    uint32_t count = 0, oldest = SL_STRANGERS_NONE;
+    uint32_t count = 0, oldest = SL_UNAUTH_NONE;
     for (uint32_t i = 0; i < self->high; i++) {
         const struct place *place = &self->places[i];
         if (place->fd < 0 || place->stranger || place->key != key) {
             continue;
         }
         count++;
-        if (oldest == SL_STRANGERS_NONE || place->order < self->places[oldest].order) {
+        if (oldest == SL_UNAUTH_NONE || place->order < self->places[oldest].order) {
             oldest = i;
         }
     }
@@ -246,16 +246,15 @@ static void key_bound(struct control_strangers *self, uint32_t key)
     }
 }
 
-uint32_t control_strangers_spoke(struct control_strangers *self, int fd, uint32_t key)
+uint32_t control_connections_proved(struct control_connections *self, int fd, uint32_t key)
 {
-    uint32_t ended = control_strangers_step(self); /* its accept event may still be queued */
+    uint32_t ended = control_connections_step(self); /* its accept event may still be queued */
     uint32_t index = place_of(self, fd);
-    if (index == SL_STRANGERS_NONE || !self->places[index].stranger ||
-        key >= self->options.keys_max) {
+    if (index == SL_UNAUTH_NONE || !self->places[index].stranger || key >= self->options.keys_max) {
         return ended;
     }
     struct place *place = &self->places[index];
-    sl_strangers_remove(self->strangers, index);
+    sl_unauth_remove(self->strangers, index);
     self->stranger_count--;
     place->stranger = false;
     place->key = key;
@@ -266,9 +265,9 @@ uint32_t control_strangers_spoke(struct control_strangers *self, int fd, uint32_
     return ended;
 }
 
-uint32_t control_strangers_key_ends(struct control_strangers *self, uint32_t key)
+uint32_t control_connections_key_removed(struct control_connections *self, uint32_t key)
 {
-    uint32_t ended = control_strangers_step(self);
+    uint32_t ended = control_connections_step(self);
     for (uint32_t i = 0; i < self->high; i++) {
         if (self->places[i].fd >= 0 && !self->places[i].stranger && self->places[i].key == key) {
             place_end(self, i);

@@ -1,31 +1,31 @@
-/* runtime/net/fabric/tcp/strangers.c - unauthenticated connections: which to close if there are too
- * many (runtime/net/sl_strangers.h). */
+/* runtime/net/fabric/tcp/unauth.c - unauthenticated connections: which to close if there are too
+ * many (runtime/net/sl_unauth.h). */
 #include "runtime/net/fabric/tcp/internal.h"
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 static uint32_t place_of(const struct tcp *tcp, const struct tcp_conn *conn)
 {
     return conn->index - tcp->lane_count;
 }
 
-sl_err tcp_strangers_open(struct tcp *tcp, const struct sl_fabric_options *options,
-                          struct sl_error *why)
+sl_err tcp_unauth_open(struct tcp *tcp, const struct sl_fabric_options *options,
+                       struct sl_error *why)
 {
     if (tcp->conn_count == tcp->lane_count) {
         return SL_OK; /* not listening */
     }
-    return sl_strangers_create(tcp->conn_count - tcp->lane_count, options->strangers_max,
-                               &tcp->strangers, why);
+    return sl_unauth_create(tcp->conn_count - tcp->lane_count, options->strangers_max,
+                            &tcp->strangers, why);
 }
 
-static void stranger_drop(struct tcp *tcp, uint32_t place)
+static void unauth_drop(struct tcp *tcp, uint32_t place)
 {
     struct tcp_conn *conn = &tcp->conns[tcp->lane_count + place];
     conn->rail->stats.over_limit++;
     tcp_close(conn);
 }
 
-void tcp_stranger_came(struct tcp_conn *conn)
+void tcp_unauth_add(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
@@ -34,23 +34,23 @@ void tcp_stranger_came(struct tcp_conn *conn)
         from.ss_family = AF_UNSPEC; /* closed already: its receive will fail */
     }
     tcp->served_count++;
-    uint32_t goes = sl_strangers_add(tcp->strangers, place_of(tcp, conn), &from);
-    if (goes == SL_STRANGERS_NONE && tcp->served_count > conn->rail->options.connections_max) {
-        goes = sl_strangers_push(tcp->strangers); /* itself, if all others are authenticated */
+    uint32_t goes = sl_unauth_add(tcp->strangers, place_of(tcp, conn), &from);
+    if (goes == SL_UNAUTH_NONE && tcp->served_count > conn->rail->options.connections_max) {
+        goes = sl_unauth_displace(tcp->strangers); /* itself, if all others are authenticated */
     }
-    if (goes != SL_STRANGERS_NONE) {
-        stranger_drop(tcp, goes);
+    if (goes != SL_UNAUTH_NONE) {
+        unauth_drop(tcp, goes);
     }
 }
 
 /* A peer's id may have been recorded by others: only a limited number of connections with one id
  * authenticate at a time, and the oldest is displaced. */
-void tcp_stranger_named(struct tcp_conn *conn)
+void tcp_unauth_named(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);
     struct tcp_conn *oldest = NULL;
     uint32_t count = 0;
-    sl_strangers_named(tcp->strangers, place_of(tcp, conn));
+    sl_unauth_named(tcp->strangers, place_of(tcp, conn));
     for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
         struct tcp_conn *other = &tcp->conns[i];
         if (other == conn || other->state != CONN_GREETING || other->asker != conn->asker) {
@@ -60,20 +60,20 @@ void tcp_stranger_named(struct tcp_conn *conn)
         oldest = oldest == NULL || other->rx_due_ns < oldest->rx_due_ns ? other : oldest;
     }
     if (count >= TCP_NAMED_MAX) {
-        stranger_drop(tcp, place_of(tcp, oldest));
+        unauth_drop(tcp, place_of(tcp, oldest));
     }
 }
 
-void tcp_stranger_known(struct tcp_conn *conn)
+void tcp_unauth_proved(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);
-    sl_strangers_remove(tcp->strangers, place_of(tcp, conn));
+    sl_unauth_remove(tcp->strangers, place_of(tcp, conn));
 }
 
-void tcp_stranger_gone(struct tcp_conn *conn)
+void tcp_unauth_remove(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);
     SL_ASSERT(tcp->served_count > 0);
     tcp->served_count--;
-    sl_strangers_remove(tcp->strangers, place_of(tcp, conn));
+    sl_unauth_remove(tcp->strangers, place_of(tcp, conn));
 }

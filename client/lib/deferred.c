@@ -1,20 +1,20 @@
-/* client/lib/lent.c - extents that a GPU may still access, because copies did not end by the
+/* client/lib/deferred.c - extents that a GPU may still access, because copies did not end by the
  * deadline of their call. They are neither committed nor released before the copies are known to
  * have ended. Later calls check that, and closing the client does; after that the process keeps the
  * rest until it ends. */
-#include "client/lib/lent.h"
+#include "client/lib/deferred.h"
 
 #include <stdlib.h>
 
-struct sl_client_lent {
-    struct sl_client_lent *next;
-    struct sl_client_lending what;
+struct sl_client_deferred {
+    struct sl_client_deferred *next;
+    struct sl_client_deferral what;
     bool over;
 };
 
-void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lending *lending)
+void sl_client_extent_defer(struct sl_client *client, const struct sl_client_deferral *lending)
 {
-    struct sl_client_lent *lent = calloc(1, sizeof *lent);
+    struct sl_client_deferred *lent = calloc(1, sizeof *lent);
     sl_attachment_hold(lending->at);
     if (lent == NULL) {
         return; /* it stays reserved until the process ends */
@@ -28,9 +28,9 @@ void sl_client_lend_extent(struct sl_client *client, const struct sl_client_lend
 }
 
 /* Under the lock. Several GPUs may write to one extent: that of a draft. */
-static bool lent_elsewhere(const struct sl_client *client, uint64_t generation)
+static bool deferred_by_other_gpu(const struct sl_client *client, uint64_t generation)
 {
-    const struct sl_client_lent *lent = client->lent;
+    const struct sl_client_deferred *lent = client->lent;
     while (lent != NULL && lent->what.claim.generation != generation) {
         lent = lent->next;
     }
@@ -38,20 +38,20 @@ static bool lent_elsewhere(const struct sl_client *client, uint64_t generation)
 }
 
 /* Under the lock. The last entry of an extent releases it. */
-static void lent_give(struct sl_client *client, const struct sl_client_lent *lent)
+static void deferred_release(struct sl_client *client, const struct sl_client_deferred *lent)
 {
-    sl_pins_give(lent->what.at->pins, lent->what.pin);
-    if (lent->what.claim.ref != 0 && !lent_elsewhere(client, lent->what.claim.generation) &&
+    sl_pins_release(lent->what.at->pins, lent->what.pin);
+    if (lent->what.claim.ref != 0 && !deferred_by_other_gpu(client, lent->what.claim.generation) &&
         client->orphan_count < SL_CLIENT_ORPHANS_MAX) {
         client->orphans[client->orphan_count++] = lent->what.claim;
     }
 }
 
-void sl_client_lent_settle(struct sl_client *client)
+void sl_client_deferred_settle(struct sl_client *client)
 {
-    struct sl_client_lent *over = NULL;
+    struct sl_client_deferred *over = NULL;
     pthread_mutex_lock(&client->lock);
-    struct sl_client_lent *first = client->lent_settling ? NULL : client->lent;
+    struct sl_client_deferred *first = client->lent_settling ? NULL : client->lent;
     client->lent_settling = client->lent_settling || first != NULL;
     pthread_mutex_unlock(&client->lock);
     if (first == NULL) {
@@ -59,12 +59,12 @@ void sl_client_lent_settle(struct sl_client *client)
     }
     /* Without the lock, since drivers are called. New entries are added before `first`; only this
      * thread removes any. */
-    for (struct sl_client_lent *lent = first; lent != NULL; lent = lent->next) {
-        lent->over = !sl_gpu_lent(lent->what.gpu, lent->what.lent_count);
+    for (struct sl_client_deferred *lent = first; lent != NULL; lent = lent->next) {
+        lent->over = !sl_gpu_copies_unfinished(lent->what.gpu, lent->what.lent_count);
     }
     pthread_mutex_lock(&client->lock);
-    for (struct sl_client_lent **at = &client->lent; *at != NULL;) {
-        struct sl_client_lent *lent = *at;
+    for (struct sl_client_deferred **at = &client->lent; *at != NULL;) {
+        struct sl_client_deferred *lent = *at;
         if (!lent->over) {
             at = &lent->next;
             continue;
@@ -74,22 +74,22 @@ void sl_client_lent_settle(struct sl_client *client)
         over = lent;
         atomic_fetch_sub_explicit(&client->lent_count, 1, memory_order_relaxed);
     }
-    for (const struct sl_client_lent *lent = over; lent != NULL; lent = lent->next) {
-        lent_give(client, lent);
+    for (const struct sl_client_deferred *lent = over; lent != NULL; lent = lent->next) {
+        deferred_release(client, lent);
     }
     client->lent_settling = false;
     pthread_mutex_unlock(&client->lock);
     while (over != NULL) {
-        struct sl_client_lent *next = over->next;
-        sl_client_let(client, over->what.at);
+        struct sl_client_deferred *next = over->next;
+        sl_attachment_release(client, over->what.at);
         free(over);
         over = next;
     }
 }
 
-bool sl_client_lent_in(const struct sl_client *client, const struct sl_attachment *at)
+bool sl_client_deferred_in(const struct sl_client *client, const struct sl_attachment *at)
 {
-    for (const struct sl_client_lent *lent = client->lent; lent != NULL; lent = lent->next) {
+    for (const struct sl_client_deferred *lent = client->lent; lent != NULL; lent = lent->next) {
         if (lent->what.at == at) {
             return true;
         }
@@ -97,10 +97,10 @@ bool sl_client_lent_in(const struct sl_client *client, const struct sl_attachmen
     return false;
 }
 
-void sl_client_lent_free(struct sl_client *client)
+void sl_client_deferred_free(struct sl_client *client)
 {
     while (client->lent != NULL) {
-        struct sl_client_lent *next = client->lent->next;
+        struct sl_client_deferred *next = client->lent->next;
         free(client->lent);
         client->lent = next;
     }

@@ -1,4 +1,4 @@
-/* actors/transporter/state/spot.h - a pool slot: names one part of a block in an engine's pool. */
+/* actors/transporter/state/slot.h - a pool slot: names one part of a block in an engine's pool. */
 #ifndef SL_TRANSPORTER_STATE_SPOT_H
 #define SL_TRANSPORTER_STATE_SPOT_H
 
@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* In pools without part_count the part is 0, whatever `part` contains. */
-struct tr_spot {
+struct tr_slot {
     uint64_t engine_id; /* the rank's own registration */
     uint32_t rank, pool, part;
     uint32_t device_block;

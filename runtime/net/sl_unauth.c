@@ -1,12 +1,12 @@
-/* runtime/net/sl_strangers.c - see sl_strangers.h. Both tables are searched linearly: a listener
+/* runtime/net/sl_unauth.c - see sl_unauth.h. Both tables are searched linearly: a listener
  * has some hundreds of places, and a connection costs the kernel more than that. */
-#include "runtime/net/sl_strangers.h"
+#include "runtime/net/sl_unauth.h"
 
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE          SL_STRANGERS_NONE
+#define NONE          SL_UNAUTH_NONE
 #define ADDRESS_BYTES 12u
 
 struct stranger {
@@ -21,35 +21,35 @@ struct address {
     uint32_t count;       /* of these, connections without a name */
 };
 
-struct sl_strangers {
+struct sl_unauth {
     struct stranger *at;       /* place_count */
     struct address *addresses; /* place_count */
     uint32_t place_count, of_one_max;
     uint64_t came; /* last number used */
 };
 
-sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_strangers **out,
-                           struct sl_error *why)
+sl_err sl_unauth_create(uint32_t place_count, uint32_t of_one_max, struct sl_unauth **out,
+                        struct sl_error *why)
 {
-    if (place_count < 1 || place_count > SL_STRANGERS_PLACES_MAX || of_one_max < 1) {
+    if (place_count < 1 || place_count > SL_UNAUTH_PLACES_MAX || of_one_max < 1) {
         return sl_fail(why, SL_ERR_INVALID, "%u places, %u an address", place_count, of_one_max);
     }
-    struct sl_strangers *made = calloc(1, sizeof(*made));
+    struct sl_unauth *made = calloc(1, sizeof(*made));
     if (made != NULL) {
-        *made = (struct sl_strangers){.at = calloc(place_count, sizeof(*made->at)),
-                                      .addresses = calloc(place_count, sizeof(*made->addresses)),
-                                      .place_count = place_count,
-                                      .of_one_max = of_one_max};
+        *made = (struct sl_unauth){.at = calloc(place_count, sizeof(*made->at)),
+                                   .addresses = calloc(place_count, sizeof(*made->addresses)),
+                                   .place_count = place_count,
+                                   .of_one_max = of_one_max};
     }
     if (made == NULL || made->at == NULL || made->addresses == NULL) {
-        sl_strangers_destroy(&made);
+        sl_unauth_destroy(&made);
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", place_count);
     }
     *out = made;
     return SL_OK;
 }
 
-void sl_strangers_destroy(struct sl_strangers **strangers)
+void sl_unauth_destroy(struct sl_unauth **strangers)
 {
     if (*strangers != NULL) {
         free((*strangers)->at);
@@ -74,7 +74,8 @@ static void bytes_of(const struct sockaddr_storage *from, unsigned char bytes[AD
     }
 }
 
-bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr_storage *other)
+bool sl_unauth_same_address(const struct sockaddr_storage *one,
+                            const struct sockaddr_storage *other)
 {
     unsigned char mine[ADDRESS_BYTES], theirs[ADDRESS_BYTES];
     bytes_of(one, mine);
@@ -84,7 +85,7 @@ bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr
 
 /* Finds the entry of the address, or a free one. One is free, because the new connection's place
  * has none. */
-static uint32_t address_of(const struct sl_strangers *strangers,
+static uint32_t address_of(const struct sl_unauth *strangers,
                            const unsigned char bytes[ADDRESS_BYTES])
 {
     uint32_t unused = NONE;
@@ -100,7 +101,7 @@ static uint32_t address_of(const struct sl_strangers *strangers,
     return unused;
 }
 
-void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
+void sl_unauth_remove(struct sl_unauth *strangers, uint32_t place)
 {
     SL_ASSERT(place < strangers->place_count);
     struct stranger *gone = &strangers->at[place];
@@ -114,8 +115,8 @@ void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place)
 
 /* Whether `a` is displaced before `b`: first those without a name, then those of the address with
  * more, then the older ones. */
-static bool goes_before(const struct sl_strangers *strangers, const struct stranger *a,
-                        const struct stranger *b)
+static bool displaced_before(const struct sl_unauth *strangers, const struct stranger *a,
+                             const struct stranger *b)
 {
     uint32_t count_a = strangers->addresses[a->address].count;
     uint32_t count_b = strangers->addresses[b->address].count;
@@ -125,29 +126,29 @@ static bool goes_before(const struct sl_strangers *strangers, const struct stran
 }
 
 /* Removes the connection to displace, of this address or (NONE) of all. */
-static uint32_t push(struct sl_strangers *strangers, uint32_t address)
+static uint32_t push(struct sl_unauth *strangers, uint32_t address)
 {
     uint32_t goes = NONE;
     for (uint32_t i = 0; i < strangers->place_count; i++) {
         const struct stranger *at = &strangers->at[i];
         if (at->came != 0 && (address == NONE || at->address == address) &&
-            (goes == NONE || goes_before(strangers, at, &strangers->at[goes]))) {
+            (goes == NONE || displaced_before(strangers, at, &strangers->at[goes]))) {
             goes = i;
         }
     }
     if (goes != NONE) {
-        sl_strangers_remove(strangers, goes);
+        sl_unauth_remove(strangers, goes);
     }
     return goes;
 }
 
-uint32_t sl_strangers_push(struct sl_strangers *strangers)
+uint32_t sl_unauth_displace(struct sl_unauth *strangers)
 {
     return push(strangers, NONE);
 }
 
-uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
-                          const struct sockaddr_storage *from)
+uint32_t sl_unauth_add(struct sl_unauth *strangers, uint32_t place,
+                       const struct sockaddr_storage *from)
 {
     unsigned char bytes[ADDRESS_BYTES];
     SL_ASSERT(place < strangers->place_count && strangers->at[place].came == 0);
@@ -166,7 +167,7 @@ uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
     return goes;
 }
 
-void sl_strangers_named(struct sl_strangers *strangers, uint32_t place)
+void sl_unauth_named(struct sl_unauth *strangers, uint32_t place)
 {
     SL_ASSERT(place < strangers->place_count);
     struct stranger *at = &strangers->at[place];

@@ -1,6 +1,6 @@
-/* ipc/shm/sl_segment.c - files in the shm directory: created without a name, complete before they
+/* ipc/shm/sl_shm_file.c - files in the shm directory: created without a name, complete before they
  * get one, checked when opened, mapped. */
-#include "ipc/shm/sl_segment.h"
+#include "ipc/shm/sl_shm_file.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_limits.h"
 #include "runtime/base/sl_node_dirs.h"
@@ -41,22 +41,22 @@ struct segment_header {
     char maker[SEGMENT_MAKER_BYTES]; /* version of the program that created it, zero-padded */
 };
 static_assert(sizeof(struct segment_header) == 96, "format of the segment header");
-static_assert(sizeof(struct segment_header) <= SL_SEGMENT_OWN_OFFSET_BYTES,
+static_assert(sizeof(struct segment_header) <= SL_SHM_FILE_OWN_OFFSET_BYTES,
               "the kind's part follows");
 
 /* The layouts that this program reads; it writes the newest. Raise `newest` when the contents of a
  * kind, or of its part of the header page, get another meaning; notes in the index (a number or a
  * version of struct reg_blob) are part of the index. Raise `oldest` only after a release that reads
  * both, since a release has to open the files of its predecessor. */
-static const struct sl_segment_layouts layouts[] = {
-    [SL_SEGMENT_ARENA] = {1, 1},  [SL_SEGMENT_INDEX] = {1, 1},   [SL_SEGMENT_PINS] = {3, 3},
-    [SL_SEGMENT_LEASES] = {1, 1}, [SL_SEGMENT_SETTLED] = {1, 1}, [SL_SEGMENT_COUNTS] = {1, 1},
-    [SL_SEGMENT_LABELS] = {1, 1}, [SL_SEGMENT_SEEN] = {1, 1},    [SL_SEGMENT_CHANGES] = {1, 1},
+static const struct sl_shm_file_layouts layouts[] = {
+    [SL_SHM_FILE_ARENA] = {1, 1},  [SL_SHM_FILE_INDEX] = {1, 1},   [SL_SHM_FILE_PINS] = {3, 3},
+    [SL_SHM_FILE_LEASES] = {1, 1}, [SL_SHM_FILE_SETTLED] = {1, 1}, [SL_SHM_FILE_COUNTS] = {1, 1},
+    [SL_SHM_FILE_LABELS] = {1, 1}, [SL_SHM_FILE_SEEN] = {1, 1},    [SL_SHM_FILE_CHANGES] = {1, 1},
 };
 
-struct sl_segment_layouts sl_segment_layouts(enum sl_segment_kind kind)
+struct sl_shm_file_layouts sl_shm_file_layouts(enum sl_shm_file_kind kind)
 {
-    return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : (struct sl_segment_layouts){0, 0};
+    return (size_t)kind < SL_COUNT(layouts) ? layouts[kind] : (struct sl_shm_file_layouts){0, 0};
 }
 
 /* Maps the whole file so that its data is aligned to a huge page if the data offset requires it:
@@ -92,7 +92,7 @@ static void *segment_map_at(int fd, uint64_t file_bytes, bool writable, uint64_t
     return at;
 }
 
-static sl_err segment_map(struct sl_segment *segment, const struct segment_header *header,
+static sl_err segment_map(struct sl_shm_file *segment, const struct segment_header *header,
                           const char *name, struct sl_error *why)
 {
     uint64_t file_bytes = header->data_offset_bytes + header->data_bytes;
@@ -113,8 +113,8 @@ static sl_err segment_map(struct sl_segment *segment, const struct segment_heade
     segment->data_bytes = header->data_bytes;
     segment->mapped_bytes = file_bytes;
     /* Truncated statistics end no process, and cast no doubt on other data. */
-    bool figures = header->kind == SL_SEGMENT_LABELS || header->kind == SL_SEGMENT_SEEN ||
-                   header->kind == SL_SEGMENT_CHANGES;
+    bool figures = header->kind == SL_SHM_FILE_LABELS || header->kind == SL_SHM_FILE_SEEN ||
+                   header->kind == SL_SHM_FILE_CHANGES;
     segment->guard = sl_guard_add(at, file_bytes, !figures);
     if (align_bytes == SEGMENT_HUGE_BYTES) {
         /* Best effort: tmpfs accepts the advice only if the system's shmem policy is "advise". */
@@ -182,12 +182,12 @@ static sl_err segment_write_header(int fd, const struct segment_header *header, 
     return SL_OK;
 }
 
-static uint64_t segment_align(const struct sl_segment_want *want)
+static uint64_t segment_align(const struct sl_shm_file_want *want)
 {
     return want->data_align_bytes != 0 ? want->data_align_bytes : SL_PAGE_BYTES;
 }
 
-static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_error *why)
+static sl_err segment_check_want(const struct sl_shm_file_want *want, struct sl_error *why)
 {
     uint64_t align = segment_align(want);
     if (want->name[0] == '\0' || strchr(want->name, '/') != NULL || strlen(want->name) > 250) {
@@ -205,12 +205,12 @@ static sl_err segment_check_want(const struct sl_segment_want *want, struct sl_e
     return SL_OK;
 }
 
-static sl_err segment_populate_steps(const struct sl_segment *segment, uint64_t length_bytes,
-                                     struct sl_goes_on goes_on, struct sl_error *why)
+static sl_err segment_populate_steps(const struct sl_shm_file *segment, uint64_t length_bytes,
+                                     struct sl_progress_callback goes_on, struct sl_error *why)
 {
     sl_err err = SL_OK;
     for (uint64_t at = 0; err == SL_OK && at < length_bytes; at += SEGMENT_STEP_BYTES) {
-        err = sl_segment_populate(segment, at, SL_MIN(length_bytes - at, SEGMENT_STEP_BYTES), why);
+        err = sl_shm_file_populate(segment, at, SL_MIN(length_bytes - at, SEGMENT_STEP_BYTES), why);
         if (goes_on.call != NULL) {
             goes_on.call(goes_on.context);
         }
@@ -218,21 +218,21 @@ static sl_err segment_populate_steps(const struct sl_segment *segment, uint64_t 
     return err;
 }
 
-static sl_err segment_begin(struct sl_segment *segment, const struct sl_segment_want *want,
+static sl_err segment_begin(struct sl_shm_file *segment, const struct sl_shm_file_want *want,
                             struct sl_error *why)
 {
     if (want->own != NULL) {
-        memcpy(sl_segment_own(segment), want->own, want->own_bytes);
+        memcpy(sl_shm_file_own(segment), want->own, want->own_bytes);
     }
     sl_err err = segment_populate_steps(segment, want->populate_bytes, want->goes_on, why);
     if (err == SL_OK) {
-        err = sl_segment_allocate(segment, 0, want->allocate_bytes, why);
+        err = sl_shm_file_allocate(segment, 0, want->allocate_bytes, why);
     }
     return err == SL_OK && want->prepare != NULL ? want->prepare(segment, why) : err;
 }
 
-static sl_err segment_fill(int directory, const struct sl_segment_want *want,
-                           const struct segment_header *header, struct sl_segment *segment,
+static sl_err segment_fill(int directory, const struct sl_shm_file_want *want,
+                           const struct segment_header *header, struct sl_shm_file *segment,
                            struct sl_error *why)
 {
     char temporary[300];
@@ -257,16 +257,16 @@ static sl_err segment_fill(int directory, const struct sl_segment_want *want,
     return err;
 }
 
-sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *out,
-                         struct sl_error *why)
+sl_err sl_shm_file_create(const struct sl_shm_file_want *want, struct sl_shm_file *out,
+                          struct sl_error *why)
 {
-    struct sl_segment segment = {.fd = -1, .writable = true};
+    struct sl_shm_file segment = {.fd = -1, .writable = true};
     struct segment_header header = {
-        .magic = SL_SEGMENT_MAGIC,
-        .format = SL_SEGMENT_FORMAT,
+        .magic = SL_SHM_FILE_MAGIC,
+        .format = SL_SHM_FILE_FORMAT,
         .kind = (uint32_t)want->kind,
         .uid = (uint32_t)geteuid(),
-        .layout = sl_segment_layouts(want->kind).newest,
+        .layout = sl_shm_file_layouts(want->kind).newest,
         .data_offset_bytes = segment_align(want),
         .data_bytes = want->data_bytes,
     };
@@ -286,7 +286,7 @@ sl_err sl_segment_create(const struct sl_segment_want *want, struct sl_segment *
     }
     err = segment_fill(directory, want, &header, &segment, why);
     if (err != SL_OK) {
-        sl_segment_close(&segment);
+        sl_shm_file_close(&segment);
         return err;
     }
     segment.layout = header.layout;
@@ -301,7 +301,7 @@ static uint32_t header_layout(const struct segment_header *header)
 }
 
 /* "1", or "1 to 3". */
-static const char *known_text(struct sl_segment_layouts known, char out[32])
+static const char *known_text(struct sl_shm_file_layouts known, char out[32])
 {
     int length = snprintf(out, 32, "%u", known.oldest);
     if (known.newest != known.oldest) {
@@ -312,16 +312,16 @@ static const char *known_text(struct sl_segment_layouts known, char out[32])
 
 /* Checks that this program can read it: format and layout. */
 static sl_err segment_check_version(const struct segment_header *header, const char *name,
-                                    enum sl_segment_kind kind, struct sl_error *why)
+                                    enum sl_shm_file_kind kind, struct sl_error *why)
 {
-    struct sl_segment_layouts known = sl_segment_layouts(kind);
+    struct sl_shm_file_layouts known = sl_shm_file_layouts(kind);
     uint32_t layout = header_layout(header);
     char maker[SEGMENT_MAKER_BYTES + 1] = "";
     char text[32];
-    if (header->format != SL_SEGMENT_FORMAT) {
+    if (header->format != SL_SHM_FILE_FORMAT) {
         return sl_fail(why, SL_ERR_VERSION,
                        "'%.40s' has format %u, this program (sluice %s) knows %u: " SEGMENT_WAY_OUT,
-                       name, header->format, SL_VERSION, SL_SEGMENT_FORMAT);
+                       name, header->format, SL_VERSION, SL_SHM_FILE_FORMAT);
     }
     if (layout >= known.oldest && layout <= known.newest) {
         return SL_OK;
@@ -338,15 +338,15 @@ static sl_err segment_check_version(const struct segment_header *header, const c
 
 /* Checks a copy of a header in this order: kind of file, format, owner. */
 static sl_err segment_check_header(const struct segment_header *header,
-                                   const struct sl_segment_want *want, const struct stat *file,
+                                   const struct sl_shm_file_want *want, const struct stat *file,
                                    struct sl_error *why)
 {
     char boot_id[SL_BOOT_ID_BYTES];
-    if (header->magic != SL_SEGMENT_MAGIC) {
+    if (header->magic != SL_SHM_FILE_MAGIC) {
         return sl_fail(why, SL_ERR_FOREIGN, "shm file '%s': magic %016" PRIx64, want->name,
                        header->magic);
     }
-    if (header->format != SL_SEGMENT_FORMAT) {
+    if (header->format != SL_SHM_FILE_FORMAT) {
         return segment_check_version(header, want->name, want->kind, why);
     }
     if (header->kind != (uint32_t)want->kind) {
@@ -386,7 +386,7 @@ static sl_err segment_check_header(const struct segment_header *header,
     return SL_OK;
 }
 
-static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
+static sl_err segment_check_file(int fd, const struct sl_shm_file_want *want,
                                  struct segment_header *header, struct sl_error *why)
 {
     struct stat file;
@@ -413,8 +413,8 @@ static sl_err segment_check_file(int fd, const struct sl_segment_want *want,
     return segment_check_header(header, want, &file, why);
 }
 
-sl_err sl_segment_descriptor(const char *directory, const char *name, bool writable, int *fd,
-                             struct sl_error *why)
+sl_err sl_shm_file_descriptor(const char *directory, const char *name, bool writable, int *fd,
+                              struct sl_error *why)
 {
     SL_AUTO(close) int at = -1;
     sl_err err = segment_open_directory(directory, &at, why);
@@ -430,12 +430,12 @@ sl_err sl_segment_descriptor(const char *directory, const char *name, bool writa
     return SL_OK;
 }
 
-sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct sl_segment *out,
-                       struct sl_error *why)
+sl_err sl_shm_file_open(const struct sl_shm_file_want *want, bool writable, struct sl_shm_file *out,
+                        struct sl_error *why)
 {
-    struct sl_segment segment = {.fd = -1, .writable = writable};
+    struct sl_shm_file segment = {.fd = -1, .writable = writable};
     struct segment_header header = {0};
-    sl_err err = sl_segment_descriptor(want->directory, want->name, writable, &segment.fd, why);
+    sl_err err = sl_shm_file_descriptor(want->directory, want->name, writable, &segment.fd, why);
     if (err != SL_OK) {
         return err;
     }
@@ -445,31 +445,31 @@ sl_err sl_segment_open(const struct sl_segment_want *want, bool writable, struct
         segment.layout = header_layout(&header);
     }
     if (err != SL_OK) {
-        sl_segment_close(&segment);
+        sl_shm_file_close(&segment);
         return err;
     }
     *out = segment;
     return SL_OK;
 }
 
-sl_err sl_segment_look(const char *directory, const char *name, struct sl_segment_found *out,
-                       struct sl_error *why)
+sl_err sl_shm_file_look(const char *directory, const char *name, struct sl_shm_file_found *out,
+                        struct sl_error *why)
 {
     struct segment_header header = {0};
     struct stat file;
     SL_AUTO(close) int fd = -1;
-    sl_err err = sl_segment_descriptor(directory, name, false, &fd, why);
+    sl_err err = sl_shm_file_descriptor(directory, name, false, &fd, why);
     if (err != SL_OK) {
         return err;
     }
     if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
         pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
-        header.magic != SL_SEGMENT_MAGIC) {
+        header.magic != SL_SHM_FILE_MAGIC) {
         return sl_fail(why, SL_ERR_FOREIGN, "'%s' is not an shm file of this user", name);
     }
-    *out = (struct sl_segment_found){.kind = (enum sl_segment_kind)header.kind,
-                                     .format = header.format,
-                                     .layout = header_layout(&header)};
+    *out = (struct sl_shm_file_found){.kind = (enum sl_shm_file_kind)header.kind,
+                                      .format = header.format,
+                                      .layout = header_layout(&header)};
     memcpy(out->maker, header.maker, SEGMENT_MAKER_BYTES);
     return segment_check_version(&header, name, out->kind, why);
 }
@@ -487,7 +487,7 @@ static bool is_of_the_node(const char *name)
     return is;
 }
 
-sl_err sl_segments_readable(const char *directory, struct sl_error *why)
+sl_err sl_shm_files_readable(const char *directory, struct sl_error *why)
 {
     sl_err err = SL_OK;
     SL_AUTO(closedir) DIR *all = opendir(directory);
@@ -495,10 +495,10 @@ sl_err sl_segments_readable(const char *directory, struct sl_error *why)
         return errno == ENOENT ? SL_OK : sl_fail_os(why, errno, "look into '%s'", directory);
     }
     for (const struct dirent *entry; err == SL_OK && (entry = readdir(all)) != NULL;) {
-        struct sl_segment_found found;
+        struct sl_shm_file_found found;
         struct sl_error found_why = {0};
         if (is_of_the_node(entry->d_name) &&
-            sl_segment_look(directory, entry->d_name, &found, &found_why) == SL_ERR_VERSION) {
+            sl_shm_file_look(directory, entry->d_name, &found, &found_why) == SL_ERR_VERSION) {
             err = SL_ERR_VERSION;
             if (why != NULL) {
                 *why = found_why;
@@ -508,35 +508,35 @@ sl_err sl_segments_readable(const char *directory, struct sl_error *why)
     return err; /* the process that opens it reports this */
 }
 
-sl_err sl_segment_open_or_renew(const struct sl_segment_want *want, struct sl_segment *out,
-                                struct sl_error *why)
+sl_err sl_shm_file_open_or_renew(const struct sl_shm_file_want *want, struct sl_shm_file *out,
+                                 struct sl_error *why)
 {
-    sl_err err = sl_segment_open(want, true, out, why);
-    if (err == SL_OK && sl_segment_is_short(out)) {
-        sl_segment_close(out);
+    sl_err err = sl_shm_file_open(want, true, out, why);
+    if (err == SL_OK && sl_shm_file_is_short(out)) {
+        sl_shm_file_close(out);
         err = SL_ERR_CORRUPT;
     }
     if (err == SL_OK || err == SL_ERR_OS || err == SL_ERR_NO_MEMORY || err == SL_ERR_VERSION) {
         return err;
     }
-    return sl_segment_renew(want, out, why);
+    return sl_shm_file_renew(want, out, why);
 }
 
-sl_err sl_segment_renew(const struct sl_segment_want *want, struct sl_segment *out,
-                        struct sl_error *why)
+sl_err sl_shm_file_renew(const struct sl_shm_file_want *want, struct sl_shm_file *out,
+                         struct sl_error *why)
 {
-    sl_err err = sl_segment_remove(want->directory, want->name, why);
-    return err == SL_OK || err == SL_ERR_NOT_FOUND ? sl_segment_create(want, out, why) : err;
+    sl_err err = sl_shm_file_remove(want->directory, want->name, why);
+    return err == SL_OK || err == SL_ERR_NOT_FOUND ? sl_shm_file_create(want, out, why) : err;
 }
 
 /* Also false if the descriptor belongs to another file by now. */
-static bool segment_stat(const struct sl_segment *segment, struct stat *file)
+static bool segment_stat(const struct sl_shm_file *segment, struct stat *file)
 {
     return fstat(segment->fd, file) == 0 && file->st_dev == segment->device &&
            file->st_ino == segment->inode;
 }
 
-void sl_segment_close_descriptor(struct sl_segment *segment)
+void sl_shm_file_close_descriptor(struct sl_shm_file *segment)
 {
     struct stat file;
     if (segment->fd >= 0 && (segment->header == NULL || segment_stat(segment, &file))) {
@@ -545,38 +545,38 @@ void sl_segment_close_descriptor(struct sl_segment *segment)
     segment->fd = -1;
 }
 
-void sl_segment_close(struct sl_segment *segment)
+void sl_shm_file_close(struct sl_shm_file *segment)
 {
     if (segment == NULL) {
         return;
     }
     sl_guard_remove(&segment->guard);
-    sl_segment_close_descriptor(segment); /* while it is mapped no other file has its number */
+    sl_shm_file_close_descriptor(segment); /* while it is mapped no other file has its number */
     if (segment->header != NULL) {
         munmap(segment->header, segment->mapped_bytes);
     }
-    *segment = (struct sl_segment){.fd = -1};
+    *segment = (struct sl_shm_file){.fd = -1};
 }
 
-bool sl_segment_is_short(const struct sl_segment *segment)
+bool sl_shm_file_is_short(const struct sl_shm_file *segment)
 {
     struct stat file;
-    return sl_segment_is_cut(segment) ||
+    return sl_shm_file_is_cut(segment) ||
            (segment_stat(segment, &file) && (uint64_t)file.st_size < segment->mapped_bytes);
 }
 
-bool sl_segment_file_is_short(const char *directory, const char *name, struct sl_error *why)
+bool sl_shm_file_file_is_short(const char *directory, const char *name, struct sl_error *why)
 {
     struct stat file;
     struct segment_header header = {0};
     SL_AUTO(close) int fd = -1;
-    if (sl_segment_descriptor(directory, name, false, &fd, NULL) != SL_OK ||
+    if (sl_shm_file_descriptor(directory, name, false, &fd, NULL) != SL_OK ||
         fstat(fd, &file) != 0 || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
         pread(fd, &header, sizeof(header), 0) < 0) {
         return false;
     }
     uint64_t file_bytes = (uint64_t)file.st_size;
-    bool is_ours = header.magic == SL_SEGMENT_MAGIC && header.format == SL_SEGMENT_FORMAT;
+    bool is_ours = header.magic == SL_SHM_FILE_MAGIC && header.format == SL_SHM_FILE_FORMAT;
     bool is_short = file_bytes < SL_PAGE_BYTES ||
                     (is_ours && (header.data_bytes > file_bytes ||
                                  header.data_offset_bytes > file_bytes - header.data_bytes));
@@ -587,16 +587,17 @@ bool sl_segment_file_is_short(const char *directory, const char *name, struct sl
     return is_short;
 }
 
-bool sl_segment_file_is_lost(const char *directory, const char *name, struct sl_error *why)
+bool sl_shm_file_file_is_lost(const char *directory, const char *name, struct sl_error *why)
 {
     char path[PATH_MAX];
     (void)snprintf(path, sizeof(path), "%s/%s", directory, name);
     return access(path, F_OK) != 0 && errno == ENOENT
                ? sl_fail(why, SL_ERR_CORRUPT, "shm file '%s' was removed", name) != SL_OK
-               : sl_segment_file_is_short(directory, name, why);
+               : sl_shm_file_file_is_short(directory, name, why);
 }
 
-sl_err sl_segment_current(const struct sl_segment *segment, const char *directory, const char *name)
+sl_err sl_shm_file_current(const struct sl_shm_file *segment, const char *directory,
+                           const char *name)
 {
     char path[1200];
     struct stat file;
@@ -607,24 +608,24 @@ sl_err sl_segment_current(const struct sl_segment *segment, const char *director
     return file.st_dev == segment->device && file.st_ino == segment->inode ? SL_OK : SL_ERR_STALE;
 }
 
-bool sl_segment_linked(const struct sl_segment *segment)
+bool sl_shm_file_linked(const struct sl_shm_file *segment)
 {
     struct stat file;
     return segment_stat(segment, &file) && file.st_nlink > 0;
 }
 
-sl_err sl_segment_followed(struct sl_segment *segment, const char *directory, const char *name)
+sl_err sl_shm_file_followed(struct sl_shm_file *segment, const char *directory, const char *name)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
-    if (now_ns < segment->named_ns && sl_segment_linked(segment)) {
+    if (now_ns < segment->named_ns && sl_shm_file_linked(segment)) {
         return SL_OK;
     }
-    sl_err err = sl_segment_current(segment, directory, name);
+    sl_err err = sl_shm_file_current(segment, directory, name);
     segment->named_ns = err == SL_OK ? now_ns + SEGMENT_NAMED_NS : 0;
     return err;
 }
 
-sl_err sl_segment_remove(const char *directory, const char *name, struct sl_error *why)
+sl_err sl_shm_file_remove(const char *directory, const char *name, struct sl_error *why)
 {
     SL_AUTO(close) int at = -1;
     sl_err err = segment_open_directory(directory, &at, why);
@@ -650,7 +651,7 @@ struct segment_range {
     uint64_t from_bytes, length_bytes;
 };
 
-static sl_err segment_range(const struct sl_segment *segment, uint64_t offset_bytes,
+static sl_err segment_range(const struct sl_shm_file *segment, uint64_t offset_bytes,
                             uint64_t length_bytes, struct segment_range *out, struct sl_error *why)
 {
     SL_ASSERT(segment->writable);
@@ -665,7 +666,7 @@ static sl_err segment_range(const struct sl_segment *segment, uint64_t offset_by
     return SL_OK;
 }
 
-static sl_err segment_allocate(const struct sl_segment *segment, const struct segment_range *range,
+static sl_err segment_allocate(const struct sl_shm_file *segment, const struct segment_range *range,
                                struct sl_error *why)
 {
     int os_code = 0;
@@ -685,16 +686,16 @@ static sl_err segment_allocate(const struct sl_segment *segment, const struct se
     return sl_fail_os(why, os_code, "allocate %" PRIu64 " bytes of an shm file", length_bytes);
 }
 
-sl_err sl_segment_allocate(const struct sl_segment *segment, uint64_t offset_bytes,
-                           uint64_t length_bytes, struct sl_error *why)
+sl_err sl_shm_file_allocate(const struct sl_shm_file *segment, uint64_t offset_bytes,
+                            uint64_t length_bytes, struct sl_error *why)
 {
     struct segment_range range = {0};
     sl_err err = segment_range(segment, offset_bytes, length_bytes, &range, why);
     return err == SL_OK && length_bytes > 0 ? segment_allocate(segment, &range, why) : err;
 }
 
-sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_bytes,
-                           uint64_t length_bytes, struct sl_error *why)
+sl_err sl_shm_file_populate(const struct sl_shm_file *segment, uint64_t offset_bytes,
+                            uint64_t length_bytes, struct sl_error *why)
 {
     struct segment_range range = {0};
     sl_err err = segment_range(segment, offset_bytes, length_bytes, &range, why);
@@ -723,8 +724,8 @@ sl_err sl_segment_populate(const struct sl_segment *segment, uint64_t offset_byt
     }
 }
 
-void sl_segment_unpopulate(const struct sl_segment *segment, uint64_t offset_bytes,
-                           uint64_t length_bytes)
+void sl_shm_file_unpopulate(const struct sl_shm_file *segment, uint64_t offset_bytes,
+                            uint64_t length_bytes)
 {
     uint64_t base_bytes = (uint64_t)(segment->data - (unsigned char *)segment->header);
     SL_ASSERT(offset_bytes <= segment->data_bytes &&

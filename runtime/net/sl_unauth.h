@@ -1,4 +1,4 @@
-/* runtime/net/sl_strangers.h - unauthenticated connections of a listener, and which of them is
+/* runtime/net/sl_unauth.h - unauthenticated connections of a listener, and which of them is
  * closed when there are too many.
  *
  * A listener has numbered places. A connection occupies one as unauthenticated, until it is
@@ -16,30 +16,31 @@
 
 #include <sys/socket.h>
 
-#define SL_STRANGERS_NONE       UINT32_MAX
-#define SL_STRANGERS_PLACES_MAX (1u << 17)
+#define SL_UNAUTH_NONE       UINT32_MAX
+#define SL_UNAUTH_PLACES_MAX (1u << 17)
 
-struct sl_strangers; /* opaque */
+struct sl_unauth; /* opaque */
 
-/* For places 0..place_count-1 (1..SL_STRANGERS_PLACES_MAX), and of_one_max (1 or more) connections
+/* For places 0..place_count-1 (1..SL_UNAUTH_PLACES_MAX), and of_one_max (1 or more) connections
  * from one address. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY. */
-sl_err sl_strangers_create(uint32_t place_count, uint32_t of_one_max, struct sl_strangers **out,
-                           struct sl_error *why);
-void sl_strangers_destroy(struct sl_strangers **strangers);
+sl_err sl_unauth_create(uint32_t place_count, uint32_t of_one_max, struct sl_unauth **out,
+                        struct sl_error *why);
+void sl_unauth_destroy(struct sl_unauth **strangers);
 
 /* Adds a connection from `from` in a place that must be free. Gives the place of a connection that
- * it displaces and the caller must close; SL_STRANGERS_NONE: none. */
-uint32_t sl_strangers_add(struct sl_strangers *strangers, uint32_t place,
-                          const struct sockaddr_storage *from);
+ * it displaces and the caller must close; SL_UNAUTH_NONE: none. */
+uint32_t sl_unauth_add(struct sl_unauth *strangers, uint32_t place,
+                       const struct sockaddr_storage *from);
 /* Marks a connection that has sent a known name and will prove it next: it is displaced last and
  * does not count for its address. */
-void sl_strangers_named(struct sl_strangers *strangers, uint32_t place);
+void sl_unauth_named(struct sl_unauth *strangers, uint32_t place);
 /* The connection was authenticated or closed. Does nothing for a free place. */
-void sl_strangers_remove(struct sl_strangers *strangers, uint32_t place);
-/* Removes the connection to displace if a place is needed, and gives its place; SL_STRANGERS_NONE:
+void sl_unauth_remove(struct sl_unauth *strangers, uint32_t place);
+/* Removes the connection to displace if a place is needed, and gives its place; SL_UNAUTH_NONE:
  * none. */
-uint32_t sl_strangers_push(struct sl_strangers *strangers);
+uint32_t sl_unauth_displace(struct sl_unauth *strangers);
 /* Whether both count as one address. */
-bool sl_strangers_same(const struct sockaddr_storage *one, const struct sockaddr_storage *other);
+bool sl_unauth_same_address(const struct sockaddr_storage *one,
+                            const struct sockaddr_storage *other);
 
 #endif

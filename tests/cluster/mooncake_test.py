@@ -157,7 +157,7 @@ class TwoHosts(unittest.TestCase):
             self.assertIn(said, ("right", "0 other bytes"))
             return said == "right"
 
-        wait_until(right, 20, f"{key} comes")
+        wait_until(right, 20, f"{key} arrives")
 
     def test_what_one_host_puts_the_other_has(self):
         a, b = self.host(0), self.host(1)

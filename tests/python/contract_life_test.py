@@ -129,7 +129,7 @@ class Setup(OnPool):
         self.assertEqual(one.setup(**self.seven(local_hostname="127.0.0.1")), 0)
         host, port = one.get_hostname().rsplit(":", 1)
         self.assertEqual(host, "127.0.0.1")
-        if not MOONCAKE:  # in P2P mode its engine says a port of its own, 15000 and up
+        if not MOONCAKE:  # in P2P mode its engine returns a port of its own, 15000 and up
             self.assertTrue(12300 <= int(port) <= 14300, port)
 
     def test_port_in_the_range_of_the_environment(self):
@@ -283,7 +283,7 @@ class Setup(OnPool):
                 self.assertEqual(health, 1)
         self.assertLess(code, 0)
 
-    @unlike_mooncake("it says other things")
+    @unlike_mooncake("its answers differ")
     def test_a_port_where_others_listen(self):
         """1.5 setup master_server_addr: a master of another user or container, or another port: the error text helps."""
         with socket.create_server(("127.0.0.1", 0)) as other, tempfile.TemporaryFile() as said:
@@ -476,7 +476,7 @@ class Life(OnPool):
         self.assertEqual(one.health_check(), 1)
         self.assertEqual(self.store.health_check(), 0)
 
-    @of_wheel("it says 0 for 10 s and more")
+    @of_wheel("it answers 0 for 10 s and more")
     def test_health_without_a_master(self):
         """1.5 health_check: 2 while the master is not reachable."""
         pool = Pool()

@@ -290,7 +290,7 @@ class Ranks(unittest.TestCase):
                 with self.subTest(actor=actor):
                     pid = real.pid(actor)
                     os.kill(pid, signal.SIGKILL)
-                    for name in ("a", f"while {actor} is away"):
+                    for name in ("a", f"while {actor} is down"):
                         one = request(name)
                         loaded, blocks = played.answer(one)
                         self.check(played, one, blocks, loaded // STATES)

@@ -28,7 +28,7 @@ static bool take(uint32_t size, uint32_t life)
 START_TEST(sizes_that_take_turns_are_all_wanted_again)
     {
         for (uint32_t size = 1; size <= SL_PREALLOC_CLASSES; size++) {
-            ck_assert_uint_eq(wish(size, size), 0); /* the first time says nothing */
+            ck_assert_uint_eq(wish(size, size), 0); /* the first use of a size proves nothing */
         }
         for (uint32_t size = 1; size <= SL_PREALLOC_CLASSES; size++) {
             ck_assert_uint_gt(wish(size, 100 + size), 0);

@@ -232,7 +232,7 @@ START_TEST(full_system_leaves_the_arena_at_its_prefix)
 
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), 32 * SL_MIB);
         memset(sl_arena_at(arena, 16 * SL_MIB, CHUNK_BYTES), 1, CHUNK_BYTES); /* no signal */
-        /* what the failed steps took is free for others */
+        /* other writers can use what the failed steps took */
         struct sl_shm_file_want want = {.directory = dir,
                                         .name = "s",
                                         .kind = SL_SHM_FILE_PINS,
@@ -445,7 +445,7 @@ START_TEST(memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros)
         ck_assert_uint_eq(sl_arena_populated_bytes(client), 3 * SLICE_BYTES);
         ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
         ck_assert_uint_eq(at[3 * SLICE_BYTES - 1], 7);
-        ck_assert_uint_eq(at[3 * SLICE_BYTES], 0); /* by a late reader */
+        ck_assert_uint_eq(at[3 * SLICE_BYTES], 0); /* read late */
         ck_assert_uint_gt(blocks_bytes(dir), before + 3 * SLICE_BYTES);
         ck_assert_int_eq(sl_arena_free_after(arena, 3 * SLICE_BYTES, NULL), SL_OK);
         ck_assert_uint_eq(blocks_bytes(dir), before + 3 * SLICE_BYTES);
@@ -483,7 +483,7 @@ START_TEST(memory_that_somebody_keeps_is_not_given_back)
         ck_assert_int_eq(sl_arena_free_after(arena, 0, &why), SL_ERR_PERMISSION);
         ck_assert_uint_eq(sl_arena_populated_bytes(arena), 2 * SLICE_BYTES);
         sl_arena_close(&arena);
-        arena = arena_in(dir, false); /* also by the next owner */
+        arena = arena_in(dir, false); /* the next owner as well */
         ck_assert_int_eq(sl_arena_free_after(arena, 0, &why), SL_ERR_PERMISSION);
         sl_arena_close(&keeper);
         sl_arena_close(&reader);

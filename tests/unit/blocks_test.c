@@ -188,7 +188,7 @@ START_TEST(a_window_wants_its_last_blocks_only)
 
         ck_assert_uint_eq(looked.prefix_count, windows[_i].prefix);
         ck_assert_uint_gt(looked.held_until_ns, now_ns + HOLD_NS / 2);
-        for (uint32_t i = 0; i < BLOCKS_MAX; i++) { /* and nothing else is held */
+        for (uint32_t i = 0; i < BLOCKS_MAX; i++) { /* no other block is held */
             bool needed = i < looked.prefix_count && looked.prefix_count - i <= look.window;
             uint64_t end_ns = refs[i] == 0 ? 0 : sl_index_lease_end(bed.index, refs[i], now_ns);
             ck_assert_msg((end_ns != 0) == needed, "block %u", i);
@@ -370,7 +370,7 @@ END_TEST
 #define THREADS_MAX 8u
 #define STABLE      200u
 #define ROUNDS      200u
-#define SIDE_BY     64u /* blocks that come and go */
+#define SIDE_BY     64u /* other blocks, added and removed */
 
 struct reader {
     struct bed *bed;

@@ -243,7 +243,7 @@ START_TEST(call_ends_once_at_its_deadline)
         ck_assert(!sl_calls_expired(calls, deadline_ns, &call));
         struct sl_msg late = answer_to(seq, "keyer");
         ck_assert(!sl_calls_match(calls, &late, &call));
-        ck_assert_uint_eq(paper->sent_count, 1); /* not sent again with nothing left */
+        ck_assert_uint_eq(paper->sent_count, 1); /* not resent when no time is left */
         sl_calls_destroy(&calls);
         paper_freed(paper);
     }
@@ -264,7 +264,7 @@ START_TEST(unreachable_peer_is_tried_again_soon)
         for (uint64_t ms = 1; ms < 1000; ms++) {
             ck_assert(!sl_calls_expired(calls, start_ns + ms * SL_NS_PER_MS, &call));
         }
-        /* 1, 3, 7, 15, 31, 63, 127, then every 100 ms: patient with what stays away */
+        /* 1, 3, 7, 15, 31, 63, 127, then every 100 ms: long pauses while it is unreachable */
         ck_assert_uint_ge(paper->sent_count, 12);
         ck_assert_uint_le(paper->sent_count, 20);
         sl_calls_destroy(&calls);

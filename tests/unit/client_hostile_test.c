@@ -41,7 +41,7 @@ struct node {
     uint32_t turn_count, asked_count; /* messages received; those with `asked` */
     uint64_t open_ns;                 /* how long a client tries to attach; 0: WAIT_NS */
     sl_err brought;                   /* code of every key of a BRING */
-    uint64_t value_bytes;             /* such values come with it, into the index */
+    uint64_t value_bytes;             /* length of values put into the index with it */
     uint32_t bring_count;             /* number received, */
     uint64_t bring_key_count;         /* and keys in all, */
     uint64_t bring_keys_max;          /* and in one */
@@ -87,7 +87,7 @@ static void node_answer_bring(struct node *node, const struct sl_msg *request, s
     static uint64_t codes[8192];
     const struct sl_texts *keys = &request->body.bring.keys;
     bool *seen = &node->bring_seen[request->seq % SL_COUNT(node->bring_seen)];
-    bool again = *seen; /* sent again: this machine is busy */
+    bool again = *seen; /* sent again: the machine is busy */
     *seen = true;
     node->bring_count += again ? 0 : 1;
     node->bring_key_count += again ? 0 : keys->count;
@@ -113,7 +113,7 @@ static void node_answer(struct node *node, const struct sl_msg *request, struct 
             (struct sl_body_hello_reply){.boot_generation = 7, .arena_count = 1, .rank_count = 1};
     } else if (request->type == SL_MSG_ENGINE_REGISTER) {
         reply->body.engine_register_reply.engine_id = 5;
-    } else if (request->type == SL_MSG_STORE) { /* as one that knows no events does */
+    } else if (request->type == SL_MSG_STORE) { /* like one that does not know events */
         reply->body.store_reply.block_count = request->body.store.device_blocks.count;
         reply->body.store_reply.fenced = true;
     } else if (request->type == SL_MSG_LOAD) {
@@ -171,7 +171,7 @@ static void node_serve(struct node *node, struct sl_mailbox *mailbox, struct sl_
             !SL_MSG_IS_REPLY(request.type)) {
             node_answer(node, &request, &reply);
             bool hold = node->held_until > 0 && request.type == SL_MSG_BRING;
-            if (hold && node->bring_count == 1) { /* as of a peer that is silent */
+            if (hold && node->bring_count == 1) { /* like a silent peer */
                 node->held_seq = request.seq;
                 continue;
             }
@@ -408,7 +408,7 @@ static const struct {
 } cuts[] = {{"arena.0", 0}, {"arena.0", SL_MIB}, {"index", 0}, {"index", 8192}};
 
 struct mender {
-    const char *whole, *path; /* what takes the place of what */
+    const char *whole, *path; /* the file to replace, and its replacement */
 };
 
 /* Like a registrar that finds a truncated shm file: later a new, complete one replaces it. */
@@ -759,7 +759,7 @@ static const struct brought {
 } fetches[] = {
     {16 * SL_KIB, SL_OK, 64, 0, 4, 4},
     {0, SL_ERR_NOT_FOUND, 2000, 0, 64, 256},
-    /* The first key's peer is silent: the others are asked for. */
+    /* The first key's peer is silent: the other keys are still fetched. */
     {0, SL_ERR_NOT_FOUND, 4, 4, 1, 1},
 };
 
@@ -820,7 +820,7 @@ END_TEST
 
 /* ---- entries that stay torn, as a registrar leaves them that was stopped ---- */
 
-#define TORN_COUNT 300u /* more than are looked up side by side */
+#define TORN_COUNT 300u /* more than are looked up at once */
 
 static struct sl_object_key *torn_make(struct node *node, uint32_t count)
 {

@@ -25,7 +25,7 @@
 
 #define DEADLINE_NS     (20 * SL_NS_PER_S)
 #define ENDLESS_S       60
-#define SHORT_WAIT_NS   (10 * SL_NS_PER_MS) /* tries again what could not be sent */
+#define SHORT_WAIT_NS   (10 * SL_NS_PER_MS) /* tries again to send after this long */
 #define CALLS_PER_TEST  400u
 #define THREADS_MAX     8u
 #define ANSWER_PAUSE_US 200u /* long enough that all threads sleep */
@@ -166,7 +166,7 @@ static void bed_open(struct bed *bed)
     options.name = client->name;
     options.lanes_max = 0;
     ck_assert_int_eq(sl_mailbox_open(&options, &client->mailbox, NULL), SL_OK);
-    /* Lanes come to stand by trying again: only after that do waits not end by time. */
+    /* Lanes are attached by retries: only after that do waits not end by time. */
     do {
         ck_assert_int_eq(ping(client, DEADLINE_NS), SL_OK);
     } while (!mailbox_attached(client->mailbox, "registrar"));

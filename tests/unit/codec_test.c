@@ -188,7 +188,7 @@ static uint32_t refusals(struct sl_codec *codec, const struct sl_msg *msg, uint3
         }
         sl_err err = sl_codec_decode(codec, frame, length_bytes, &got, &why);
         sl_err want = breakage == BREAK_TOO_HIGH ? SL_ERR_LIMIT : SL_ERR_PROTOCOL;
-        if (length_bytes > FRAME_BYTES_MAX) { /* 16 MiB of tokens: the frame's bound speaks first */
+        if (length_bytes > FRAME_BYTES_MAX) { /* 16 MiB of tokens: the frame's bound is first */
             free(frame);
             continue;
         }
@@ -233,7 +233,7 @@ static bool overstep(struct sl_msg *msg, const struct sl_field *field, bool high
     if (field->kind == SL_FIELD_U64) {
         memcpy(at, &value, sizeof(value));
     } else {
-        /* The bound is checked before anything is read there. */
+        /* The bound is checked before a byte there is read. */
         static const char nothing[1];
         const struct sl_counted counted = {.at = nothing, .count = value};
         memcpy(at, &counted, sizeof(counted));

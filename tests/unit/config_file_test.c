@@ -53,7 +53,7 @@ static const struct {
     {"ranks = 3 # c\nlog_dir = /a # c\n", 3, 1, "/a"},
     {"log_dir = /a#b\n#c\n\t# c\nranks = 3\t#c", 3, 4, "/a#b"},
     {"ranks = 3 # \\\nlog_dir = /x", 3, 1, "/x"},
-    /* values are what the rest of their line is, as after SLUICE_NAME= */
+    /* a value is the rest of its line, as after SLUICE_NAME= */
     {"log_dir = /a,/b rankz = 3", 1, 0, "/a,/b rankz = 3"},
     {"log_dir = /a  b # c", 1, 0, "/a  b"},
     {"log_dir = /a=b{c}(d) 'f' + * =x", 1, 0, "/a=b{c}(d) 'f' + * =x"},

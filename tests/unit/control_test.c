@@ -9,8 +9,8 @@
 #include <check.h>
 #include <poll.h>
 
-#define WAIT_NS  (20 * SL_NS_PER_S) /* an end, not a measurement */
-#define QUIET_MS 300                /* for what must not come */
+#define WAIT_NS  (20 * SL_NS_PER_S) /* a limit, not a measurement */
+#define QUIET_MS 300                /* for frames that must not arrive */
 
 static struct bed {
     struct sl_tmpdir root;
@@ -219,7 +219,7 @@ START_TEST(who_has_no_key_that_is_known_says_and_hears_nothing)
         } while (bed.listener->refused == 0);
 
         ck_assert_int_eq(d->ops->send(d, "a", "ask", 3, false), SL_ERR_UNREACHABLE);
-        ck_assert_uint_eq(refused_count, bed.listener->refused); /* each; for who runs the node */
+        ck_assert_uint_eq(refused_count, bed.listener->refused); /* each; for operators */
         ck_assert_str_eq(refused_ip, "127.0.0.1");
         ck_assert_str_eq(refused_key, public_of("d"));
         ck_assert(!raw_hears(bare));

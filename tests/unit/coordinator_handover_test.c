@@ -79,7 +79,7 @@ START_TEST(on_another_node_decode_goes_on_with_the_receipt)
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
         ck_assert_uint_eq(metric(bed, "handovers_gone"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
-        ck_assert(!hold_ended(bed)); /* it is prefill's node that holds */
+        ck_assert(!hold_ended(bed)); /* the hold is at prefill's node */
         bed_end(bed);
     }
 END_TEST
@@ -184,7 +184,7 @@ START_TEST(a_peers_word_ends_the_hold_of_its_receipt_alone)
         uint64_t send = side_begin(bed, SL_MSG_STORE,
                                    (struct side){.op_id = SEND, .id = ID, .blocks = 2}, true);
         struct sl_item_receipt right = receipt_of_node("d", "b1", 2), wrong = right;
-        ck_assert_int_eq(peer_releases(bed, &right), SL_ERR_BUSY); /* guessed: not given out yet */
+        ck_assert_int_eq(peer_releases(bed, &right), SL_ERR_BUSY); /* guessed: not used yet */
         struct sl_msg reply = commit(bed, send, 2);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_str_eq(reply.body.store_reply.receipt.at[0].node.at, "d");

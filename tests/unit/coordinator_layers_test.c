@@ -4,7 +4,7 @@
 #include "tests/unit/coordinator_support.h"
 
 #define LAYERS            4u
-#define PIECE             9000u /* layers begin and end anywhere in the digest's chunks */
+#define PIECE             9000u /* layers may begin and end within the digest's chunks */
 #define VALUE             (LAYERS * PIECE)
 #define CHUNKS            3u
 #define ID                UINT64_C(0x5115)
@@ -323,7 +323,7 @@ START_TEST(a_store_whose_last_layer_never_comes_gives_everything_back)
         ck_assert_msg(strstr(reply.text.at, "next layer") != NULL, "%s", reply.text.at);
         ck_assert(reply.body.store_reply.fenced);
         ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
-        ready(bed, LAYERS); /* too late: nothing is written any more */
+        ready(bed, LAYERS); /* too late: no layer is written any more */
         nothing_is_copied(bed);
         bed_end(bed);
     }
@@ -412,7 +412,7 @@ START_TEST(a_layer_is_ready_when_all_ranks_have_said_so)
         nothing_is_copied(bed);
         rank_ready(bed, 1, LAYERS);
         all_copied(bed, 2, 3);
-        ready(bed, LAYERS); /* its own client speaks for all */
+        ready(bed, LAYERS); /* its own client reports for all ranks */
         all_copied(bed, 3, LAYERS);
 
         answer_commit(bed);
@@ -501,7 +501,7 @@ START_TEST(layers_of_other_ops_are_refused)
 
         ck_assert_int_eq(ready_of(bed, OP, LAYERS + 1, "client.1.0"), SL_ERR_INVALID);
         ck_assert_int_eq(ready_of(bed, OP, 1, "client.2.0"), SL_ERR_NOT_FOUND);
-        uint64_t wait = wait_for(bed, 1); /* a store brings nothing in */
+        uint64_t wait = wait_for(bed, 1); /* nothing is loaded for a store */
         ck_assert(answered(bed, wait, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_INVALID);
         nothing_is_copied(bed);
@@ -517,7 +517,7 @@ static const struct {
     {{1, 2, 3}, 3},       /* not all of the pool */
     {{1, 2, 3, 5}, 4},    /* more than all */
     {{2, 1, 3, 4}, 4},    /* backwards */
-    {{1, 2, 2, 4}, 4},    /* a layer of nothing */
+    {{1, 2, 2, 4}, 4},    /* an empty layer */
     {{1, 2, 3, 4, 4}, 5}, /* the same at the end */
 };
 
@@ -549,7 +549,7 @@ START_TEST(layers_are_told_when_all_blocks_have_them)
         struct sl_msg reply;
         index_put_all(bed, BLOCKS);
         uint64_t seq =
-            begin(bed, SL_MSG_LOAD, (struct ask){.blocks = 3}); /* the third is nowhere */
+            begin(bed, SL_MSG_LOAD, (struct ask){.blocks = 3}); /* the third does not exist */
         uint64_t first = wait_for(bed, 1), last = wait_for(bed, LAYERS);
 
         copied(bed, 0, 0, 1, UINT64_MAX);
@@ -565,7 +565,7 @@ START_TEST(layers_are_told_when_all_blocks_have_them)
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.load_reply.block_count, BLOCKS);
         ck_assert_uint_eq(pins(bed), 0);
-        told(bed, wait_for(bed, 2), LAYERS, BLOCKS); /* also when it is over */
+        told(bed, wait_for(bed, 2), LAYERS, BLOCKS); /* also after the end */
         bed_end(bed);
     }
 END_TEST
@@ -772,7 +772,7 @@ START_TEST(layers_are_lent_while_the_next_ones_are_looked_at)
         ready(bed, 1);
         all_copied(bed, 0, 1);
 
-        struct sl_msg lend = lent(bed, 1, 0, 1), reply; /* the others are not even computed */
+        struct sl_msg lend = lent(bed, 1, 0, 1), reply; /* the others are not computed yet */
         ready(bed, 2);
         all_copied(bed, 1, 2);
         ready(bed, 3); /* waits: one is being noted, one is looked at */

@@ -178,7 +178,7 @@ START_TEST(each_part_is_stored_once_by_ranks_in_turn)
         answer_parts(bed, ENGINE_ID, all);
         ck_assert(!sent(bed, "keyer", SL_MSG_KEYS));
         reserve_answer(bed, BLOCKS, by_rank);
-        ck_assert_uint_eq(by_rank[0], BLOCKS * CUTS / 2); /* of the shared ones each stores half */
+        ck_assert_uint_eq(by_rank[0], BLOCKS * CUTS / 2); /* each stores half of the shared ones */
         ck_assert_uint_eq(by_rank[1], BLOCKS * CUTS / 2);
 
         ck_assert_uint_eq(copy_answer(bed, 1, UINT64_MAX, told), ENGINE_ID);
@@ -275,7 +275,7 @@ START_TEST(a_team_is_copied_by_the_registrations_of_its_ranks)
 
         msg.op_id = 9;
         msg.seq = 0;
-        fake_give(&bed->fake, "client.1.0", &msg); /* the registrar knows who is there now */
+        fake_give(&bed->fake, "client.1.0", &msg); /* the registrar knows the present ranks */
         answer_parts(bed, TEAM, false);
         ck_assert_uint_eq(copy_answer(bed, 1, UINT64_MAX, told), 501);
         bed_end(bed);
@@ -363,7 +363,7 @@ START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
         uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 1));
         answer_parts(bed, TEAM, false);
         struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
-        parts_put(bed, 0); /* what the arena brings */
+        parts_put(bed, 0); /* the bytes that the arena provides */
         answer(bed, "transporter.0", &pull,
                (struct sl_msg){.code = SL_ERR_NOT_FOUND, .text = sl_text_of("engine 501")});
         (void)copy_answer(bed, 0, UINT64_MAX, told);
@@ -461,7 +461,7 @@ static void spoil_partial(struct sl_body_store *body)
 static const struct {
     void (*spoil)(struct sl_body_store *body);
     const char *named;
-    bool later; /* known with the engine */
+    bool later; /* becomes known with the engine */
 } spoilt[] = {
     {spoil_both, "tokens", false},          {spoil_neither, "tokens", false},
     {spoil_bytes, "hashes", false},         {spoil_no_bytes, "hashes", false},

@@ -158,11 +158,11 @@ START_TEST(a_refusal_goes_on_by_the_arena_at_once)
         struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
         ck_assert_uint_eq(fetch.body.bring.keys.count, 2 * RANKS);
         answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
-        (void)op_send(bed, SL_MSG_LOAD, OP + 1, 2); /* nor is it tried for the next */
+        (void)op_send(bed, SL_MSG_LOAD, OP + 1, 2); /* the next op does not try it either */
         answer_keys(bed);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
         ck_assert(sent(bed, "transporter.0", SL_MSG_BRING));
-        passes(bed, TIMEOUT_NS); /* but later: pools may have been registered */
+        passes(bed, TIMEOUT_NS); /* but a later one does: pools may have been registered */
         (void)op_send(bed, SL_MSG_LOAD, OP + 2, 2);
         answer_keys(bed);
         ck_assert(sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
@@ -209,7 +209,7 @@ static const char *const ways[][8] = {
 START_TEST(other_settings_go_by_the_arena)
     {
         struct bed *bed = bed_make(ways[_i]);
-        if (_i == 0) { /* the others ask the transporter for nothing that has to be fenced */
+        if (_i == 0) { /* the others send the transporter nothing that needs a fence */
             transporter_greeted(bed);
         }
         sl_index_set_remote(bed->index, true);
@@ -374,7 +374,7 @@ START_TEST(ops_wait_until_a_dead_coordinators_pulls_are_fenced)
         struct bed *bed = bed_make(straight_loads);
         (void)op_begin(bed, SL_MSG_STORE, OP, 1);
         fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
-        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* its blocks may be written yet */
+        ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* its blocks may still be written to */
         transporter_greeted(bed);
         fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(sent(bed, "registrar", SL_MSG_RESERVE));

@@ -77,7 +77,7 @@ static void edge_tell(struct bed *bed, uint64_t edge)
 
 START_TEST(what_is_on_disk_alone_is_asked_for_before_the_session_comes_back)
     {
-        static const char *const keys[] = {MODEL "/b0/0/attn", /* which is to stay */
+        static const char *const keys[] = {MODEL "/b0/0/attn", /* which is to stay in memory */
                                            MODEL "/b1/0/attn", MODEL "/b1/1/attn",
                                            MODEL "/b2/0/attn", MODEL "/b2/1/attn"};
         struct bed *bed = bed_paused(with_disk);
@@ -186,7 +186,7 @@ static struct sl_msg pause_tell(struct bed *bed, uint64_t session_id, uint64_t p
 static const struct {
     uint64_t pause_ns; /* sent 3 s after the session began a pause of 10 s */
     bool unknown;
-    uint64_t from_ns, until_ns; /* of the BRING after the word; 0: there is none */
+    uint64_t from_ns, until_ns; /* of the BRING after the hint; 0: none */
 } words[] = {
     {3 * SL_NS_PER_S, false, SL_NS_PER_S / 2, 3 * SL_NS_PER_S}, /* earlier */
     {20 * SL_NS_PER_S, false, 12 * SL_NS_PER_S, 20 * SL_NS_PER_S},
@@ -297,7 +297,7 @@ static void turn_tell(struct bed *bed, const char *keys, bool asked, uint64_t la
     fake_give(&bed->fake, "client.1.0", &msg);
     ck_assert_int_eq(reply_to(bed, msg.seq).code, SL_OK);
     uint64_t turns = turns_counted(bed);
-    fake_give(&bed->fake, "client.1.0", &msg); /* sent again: it is answered, and no other turn */
+    fake_give(&bed->fake, "client.1.0", &msg); /* sent again: it is answered, but is no new turn */
     ck_assert_int_eq(reply_to(bed, msg.seq).code, SL_OK);
     ck_assert_uint_eq(turns_counted(bed), turns);
 }
@@ -329,12 +329,11 @@ static const char *asked_for(const struct sl_msg *prefetch)
 
 static const struct {
     const char *put[3]; /* in order */
-    const char *got;    /* then; NULL: nothing */
-    const char *want;   /* what is asked for before the next turn */
+    const char *got;    /* loaded then; NULL: none */
+    const char *want;   /* prefetched before the next turn */
 } turns[] = {
     {{"abcd"}, NULL, "abcd"}, /* all of it, so that each stays */
-    {{"ab", "cd"}, NULL, "abcd"}, {{"ab", "c", "bd"}, NULL, "abd"}, /* from b on it is another chain
-                                                                     */
+    {{"ab", "cd"}, NULL, "abcd"}, {{"ab", "c", "bd"}, NULL, "abd"}, /* another chain from b on */
     {{"abxc"}, NULL, "ab"}, /* after a gap no value is of use */
     {{"ab"}, "cd", "cd"},         {{"abcd"}, "bd", "abd"},          {{"a", "b"}, "ab", "ab"},
 };

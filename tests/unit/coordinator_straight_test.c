@@ -640,7 +640,7 @@ START_TEST(blocks_are_lent_while_the_next_ones_are_looked_at)
         uint64_t send = many_begin(bed, &ticket, 0);
         looked(bed, LOOK_FIRST);
         lend = lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
-        if (_i == 0) { /* it is noted while the rest is looked at, or later */
+        if (_i == 0) { /* recorded while the rest is looked at, or later */
             lend_answer(bed, &lend, SL_OK);
         }
         looked(bed, LOOK_REST);

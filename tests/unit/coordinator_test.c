@@ -102,7 +102,7 @@ START_TEST(block_whose_other_writer_gave_up_is_reserved_again)
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, 0, SL_ERR_BUSY);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS); /* no such group in the index: it is ours */
+        fake_pass(&bed->fake, 10 * SL_NS_PER_MS); /* no such group in the index: it is a new one */
         answer_reserve(bed, UINT32_MAX, SL_OK);
         (void)answer_copy(bed, 0, UINT64_MAX);
         (void)answer_copy(bed, 1, UINT64_MAX);

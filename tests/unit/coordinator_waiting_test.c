@@ -168,20 +168,20 @@ static const struct {
     uint64_t rate, doubles, queue_bytes, bytes_per_us;
     uint32_t taken, left;
 } plans[] = {
-    {"mmdddddddd", FAST, 0, 0, 1, 2, 8},        /* each is sooner computed than read */
+    {"mmdddddddd", FAST, 0, 0, 1, 2, 8},        /* each is faster to compute than to read */
     {"dddddddddd", FAST, 0, 0, 1, 0, 10},       /* the first as well */
     {"mmdddddddd", SLOW, 0, 0, 1, 10, 0},       /* or sooner read */
     {"mmdmmmmmmm", 2000, 0, 0, 1, 10, 0},       /* 8.5 ms save 16 ms of work: memory follows */
-    {"mmdddmmmmm", 2000, 0, 0, 1, 2, 8},        /* 25 ms bring 16 ms */
+    {"mmdddmmmmm", 2000, 0, 0, 1, 2, 8},        /* 25 ms save 16 ms */
     {"mmdmmmmddd", 2000, 0, 0, 1, 7, 3},        /* the cut is in the middle */
-    {"mmdddd----", FAST, 0, 0, 1, 2, 4},        /* what is nowhere is not left */
+    {"mmdddd----", FAST, 0, 0, 1, 2, 4},        /* missing blocks do not count as left */
     {"mmdddddddd", SLOW, 0, 400000, 1, 2, 8},   /* a queue of 0.4 s exceeds 0.32 s of work */
     {"mmdddddddd", SLOW, 0, 100000, 1, 10, 0},  /* 0.1 s are not */
     {"mmdddddddd", FAST, 0, 400000, 100, 2, 8}, /* 4 ms of queue, and 0.65 of reading */
     {"mmdddddddd", FAST, 0, 0, 100, 10, 0},     /* a faster disk */
     {"mmdddddddd", FAST, 1, 0, 1, 10, 0},       /* attention makes later tokens more work */
-    {"mmmmmmmmmm", FAST, 0, 0, 1, 10, 0},       /* memory is never left */
-    {"mmdddddddd", FAST, 0, 0, 0, 10, 0},       /* nothing is known of the disk: it is tried */
+    {"mmmmmmmmmm", FAST, 0, 0, 1, 10, 0},       /* blocks in memory are never left */
+    {"mmdddddddd", FAST, 0, 0, 0, 10, 0},       /* the disk's speed is unknown: it is tried */
     {"mmdddddddd", 0, 0, 400000, 1, 10, 0},     /* no rate: all is waited for */
 };
 START_TEST(the_cut_makes_the_first_token_soonest)
@@ -251,13 +251,13 @@ START_TEST(a_plan_is_of_all_slices)
         const char *const settings[] = {"disk", "1GiB", "client_pins_max", "32", NULL};
         struct bed *bed = bed_make(settings);
         blocks_put(bed, "dddddddddd");
-        page_make(bed, 1, 150000); /* 0.15 s, and 4 blocks are 0.16 s of work, 10 are 0.4 */
+        page_make(bed, 1, 150000); /* 0.15 s; 4 blocks are 0.16 s of work, 10 are 0.4 */
 
         uint64_t seq = load_begin(bed, 10, SLOW, 0);
 
         for (uint32_t slice = 0; slice < 3; slice++) {
             struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
-            page_make(bed, 1, 0); /* what was ahead is read */
+            page_make(bed, 1, 0); /* the queue has been read */
             promoted(bed, &promote);
             copies(bed, slice < 2 ? 4 : 2);
         }
@@ -274,7 +274,7 @@ static const struct {
 } waits[] = {
     {FAST, 100, 2 * MS, 4 * MS},
     {SLOW, 100, 250 * MS, 330 * MS},
-    {FAST, 0, 2 * MS, 4 * MS}, /* nothing is known of the disk */
+    {FAST, 0, 2 * MS, 4 * MS}, /* the disk's speed is unknown */
 };
 START_TEST(a_load_waits_no_longer_than_computing_takes)
     {
@@ -483,7 +483,7 @@ END_TEST
 
 static const struct {
     const char *what;
-    bool answered; /* else the transporter says nothing */
+    bool answered; /* else the transporter does not answer */
     uint64_t came, taken;
 } slow_nodes[] = {{"it is unknown whether they exist", false, 0, 2},
                   {"none came in time", true, 0, 2},

@@ -112,7 +112,7 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
         struct sl_msg word;
         blocks_put(bed);
         uint64_t recv = decode_from(bed, "p");
-        word = word_to(bed, "p", WAITS); /* at once: what it is of is not known yet */
+        word = word_to(bed, "p", WAITS); /* at once: its hand-over is not known yet */
         ck_assert_uint_eq(word.body.handover_word.receipt.count, 0);
         passed_on(bed, &word, SL_OK);
 
@@ -253,7 +253,7 @@ START_TEST(decode_that_fails_says_that_it_gave_up)
         told(bed, "p", GAVE_UP);
         fake_pass(&bed->fake, 4 * AGAIN_NS);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
-        /* Prefill had committed meanwhile: its hold need not wait for its time. */
+        /* Prefill had committed meanwhile: its hold need not wait for the deadline. */
         struct sl_item_receipt receipt = receipt_of_node("p", "b1", 2);
         ck_assert_int_eq(
             hears(bed, (struct heard){.node = "p", .state = COMMITTED, .receipt = &receipt}),
@@ -274,7 +274,7 @@ START_TEST(decode_that_knows_of_the_commit_gives_up_by_its_release)
             hears(bed, (struct heard){.node = "p", .state = COMMITTED, .receipt = &receipt}),
             SL_OK);
 
-        load_copied(bed); /* block 1 is nowhere */
+        load_copied(bed); /* block 1 does not exist */
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
         ck_assert(release_told(bed, &receipt));
@@ -313,7 +313,7 @@ static const struct {
     {{.node = "q", .state = FAILED, .reason = "hostile"}, SL_ERR_PERMISSION},
     {{.node = "q", .state = GAVE_UP}, SL_ERR_PERMISSION},
     {{.node = "q", .state = WAITS}, SL_ERR_PERMISSION},
-    {{.node = "p", .state = GAVE_UP}, SL_ERR_PERMISSION}, /* it is decode that gives up */
+    {{.node = "p", .state = GAVE_UP}, SL_ERR_PERMISSION}, /* decode is the one that gives up */
     {{.node = "p", .state = WAITS}, SL_ERR_PERMISSION},
     {{.node = "p", .state = COMMITTED}, SL_ERR_INVALID},
     {{.node = "p", .state = COMMITTED, .receipt = &of_another}, SL_ERR_INVALID},
@@ -532,7 +532,7 @@ START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
         uint64_t send =
             side_send(bed, SL_MSG_STORE, (struct side){.op_id = SEND, .id = ID + 9, .blocks = 1});
         struct sl_msg reply;
-        ck_assert(!answered(bed, send, &reply)); /* there is room for the node's own */
+        ck_assert(!answered(bed, send, &reply)); /* there is space for the node's own */
 
         fake_pass(&bed->fake, SL_NS_PER_S);
 
@@ -629,7 +629,7 @@ START_TEST(a_direct_prefill_takes_the_ticket_that_a_node_offered)
         ck_assert_int_eq(reply_to(bed, send).code, SL_OK);
         told(bed, "q", COMMITTED);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
-        /* A word that crossed the loan is of a hand-over that is over. */
+        /* A message that crossed the loan belongs to a hand-over that is over. */
         ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS, .ticket = &ticket}),
                          SL_OK);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
@@ -746,7 +746,7 @@ START_TEST(decode_here_finds_what_a_coordinator_before_had_committed)
         struct bed *bed = bed_make(named);
         blocks_put(bed);
         uint64_t recv = decode_from(bed, NULL);
-        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* prefill is about to come */
+        ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* prefill may still arrive */
         fake_pass(&bed->fake, AGAIN_NS);
         struct sl_msg ask = held_asked(bed);
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_ERR_NOT_FOUND});

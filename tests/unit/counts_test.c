@@ -139,7 +139,7 @@ START_TEST(the_block_of_a_client_killed_while_it_takes_it_is_given_back)
         ck_assert_int_eq(pwrite(fd, &comes, sizeof comes, SL_PAGE_BYTES + 64), sizeof comes);
 
         sl_counts_free(dir, is_other, &nobody);
-        ck_assert_uint_eq(sum().client_count, 1); /* it may be about to say who it is */
+        ck_assert_uint_eq(sum().client_count, 1); /* it may be about to register */
         sl_counts_free(dir, is_other, &nobody);
 
         ck_assert_uint_eq(sum().client_count, 0);

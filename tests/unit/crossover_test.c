@@ -190,7 +190,7 @@ START_TEST(beside_others_that_compute_no_kernel_is_taken)
 
         job.possible[SL_WAY_BATCH] = false;
         ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_COPIES);
-        job.possible[SL_WAY_COPIES] = false; /* there is nothing else */
+        job.possible[SL_WAY_COPIES] = false; /* no other way is possible */
         ck_assert_int_eq(sl_crossover_choose(&crossover, &job), SL_WAY_MAPPED);
     }
 END_TEST

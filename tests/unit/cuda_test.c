@@ -478,7 +478,7 @@ START_TEST(whatever_call_fails_nothing_is_left_behind)
                 ck_assert_msg(strncmp(why.text, "device cuda: ", 13) == 0, "call %lu: '%s'",
                               (unsigned long)n, why.text);
                 ck_assert_int_eq(why.os_code, failures[_i % 3].code);
-                /* Before the device is there the reason does not matter: it cannot be used. */
+                /* Before the device exists the reason does not matter: it cannot be used. */
                 ck_assert_msg(err == failures[_i % 3].want || bed.device == NULL ||
                                   err == SL_ERR_DEVICE,
                               "call %lu: %s", (unsigned long)n, why.text);
@@ -521,7 +521,8 @@ END_TEST
 
 START_TEST(copies_that_cannot_be_waited_for_are_the_end)
     {
-        /* A plain error of the wait itself: nothing proves that the GPU is done with the memory. */
+        /* A plain error of the wait itself: it does not prove that the GPU has finished with the
+         * memory. */
         struct bed bed;
         struct sl_error why = {0};
         uint64_t seed = 1;
@@ -571,8 +572,8 @@ START_TEST(a_gpu_that_hangs_is_given_up_within_a_second)
         ck_assert_uint_lt(sl_clock_monotonic_ns() - begun_ns, 30 * SL_NS_PER_S); /* slow machines */
         ck_assert_ptr_nonnull(strstr(why.text, "wait for "));
         ck_assert_int_eq(sl_device_memory_create(bed.device, SL_MIB, &memory, &why),
-                         SL_ERR_DEVICE); /* nothing is tried any more */
-        bed.fake->hangs = false;         /* so that the close is no matter of this test */
+                         SL_ERR_DEVICE); /* it is not tried again */
+        bed.fake->hangs = false;         /* not part of this test: lets the close succeed */
         sl_device_close(&bed.device);
 
         /* Memory that the GPU may still write to is not freed before the process ends. */
@@ -614,7 +615,7 @@ START_TEST(a_batch_that_is_refused_is_done_piece_by_piece)
         ck_assert_uint_gt(stats->batches_refused, 0);
         ck_assert_uint_gt(stats->copies, 0);
         assert_out(&bed, &shapes[2]);
-        bed.fake->fail_code = SL_CU_NOT_SUPPORTED; /* then it is not asked again */
+        bed.fake->fail_code = SL_CU_NOT_SUPPORTED; /* then it is not called again */
         ck_assert_int_eq(bed.device->ops->move(bed.device, bed.moves, MOVES, true, true, &why),
                          SL_OK);
         uint64_t refused = stats->batches_refused;
@@ -734,8 +735,8 @@ struct row {
     sl_cu_ptr base;
     uint64_t length_bytes;
     sl_cu_handle handles[ROW_HANDLES];
-    uint64_t told_bytes; /* instead of the first handle's length; 0: the truth */
-    sl_err code;         /* of the engine's own trouble; SL_OK: it has none */
+    uint64_t told_bytes; /* reported instead of the first handle's length; 0: the true one */
+    sl_err code;         /* an error of the engine; SL_OK: none */
     struct sl_descriptors *server;
 };
 static const uint64_t row_lengths[ROW_HANDLES] = {2 * SL_MIB, 4 * SL_MIB, 2 * SL_MIB};
@@ -1076,7 +1077,7 @@ START_TEST(an_arena_is_unpinned_in_steps)
         ck_assert(sl_device_host_remove(bed.device, bed.arena));
         ck_assert_int_eq(bed.fake->registrations, 0);
         ck_assert_uint_eq(bed.device->stats.pinned_bytes, 0);
-        ck_assert(sl_device_host_remove(bed.device, bed.arena)); /* not known any more */
+        ck_assert(sl_device_host_remove(bed.device, bed.arena)); /* no longer known */
         bed.added = false;
         bed_close(&bed);
     }

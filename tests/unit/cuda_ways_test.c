@@ -192,9 +192,9 @@ START_TEST(while_others_compute_no_kernel_runs)
         ck_assert_uint_eq(busy.kernels, 0);
         ck_assert_uint_gt(busy.batches, 0);
         ck_assert_uint_eq(busy.launches, 1);
-        watch->next_ns = 0; /* the kernel that waits says it; no second one is sent */
+        watch->next_ns = 0; /* the waiting kernel shows it; no second one is started */
         ck_assert_uint_eq(use(&bed).launches, 0);
-        bed.fake->kernel_queries = 0; /* they are through, and some time passes */
+        bed.fake->kernel_queries = 0; /* they have ended, and some time passes */
         watch->next_ns = watch->computes_until_ns = 0;
         struct used after = use(&bed);
         ck_assert_uint_eq(after.kernels, idle.kernels);
@@ -247,7 +247,7 @@ START_TEST(digests_have_a_share_of_the_time_of_loads)
         ck_assert_int_lt(charged_ns, 0);
         ck_assert(!sl_device_digest_cheap(bed.device));
 
-        move(&bed, BLOCKS, true); /* stores are no loads */
+        move(&bed, BLOCKS, true); /* stores do not count as loads */
         ck_assert_int_eq(check->room_ns, charged_ns);
         for (uint32_t n = 0; n < 1000000 && !sl_device_digest_cheap(bed.device); n++) {
             move(&bed, BLOCKS, false);

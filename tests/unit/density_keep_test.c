@@ -84,7 +84,7 @@ START_TEST(a_kept_chain_goes_behind_all_others_from_its_end)
     {
         struct sl_density *density = density_new();
         uint32_t last = chain_enter(density, 10, 5);
-        keep(density, last, 200); /* what is before it is of use to it */
+        keep(density, last, 200); /* its predecessors are useful to it */
         (void)chain_enter(density, 100, 50);
         ck_assert_uint_eq(kept_pages(density), 5);
         check_goes_last(density, 10, 5);
@@ -160,7 +160,7 @@ START_TEST(retention_outlives_a_use_that_a_session_waits_for)
         if (_i == 0) {
             keep(density, end, 150);
             keep_once(density, 11);
-        } else { /* that ends before the session's time is over */
+        } else { /* which ends before the session returns */
             keep_once(density, 11);
             keep(density, end, 150);
         }
@@ -210,7 +210,7 @@ START_TEST(what_is_kept_takes_its_part_of_memory_and_no_more)
         }
         ck_assert_uint_eq(kept_pages(density), PAGES_MAX);
         ck_assert(is_kept(density, 100)); /* the latest hint counts */
-        sl_density_now(density, 100, 2);  /* less memory: soon */
+        sl_density_now(density, 100, 2);  /* less memory: evicted soon */
         for (uint64_t hash = 101; hash <= 110; hash++) {
             (void)enter(density, hash, 0, REG_PRIORITY_NONE);
         }

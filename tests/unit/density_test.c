@@ -69,7 +69,7 @@ START_TEST(units_are_found_while_their_table_grows)
     {
         struct sl_density *density = density_new();
         const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
-        for (uint64_t n = 1; n <= 70000; n++) { /* room is made twice */
+        for (uint64_t n = 1; n <= 70000; n++) { /* the table grows twice */
             uint32_t unit = enter(density, n * odd, 0);
             if (n % 4 == 0) {
                 sl_density_leave(density, unit);
@@ -169,7 +169,7 @@ START_TEST(what_cannot_go_is_passed_once_a_walk_and_holds_its_chain)
         uint32_t stays = sl_density_first(density);
         ck_assert_uint_eq(sl_density_user(density, stays), 103);
         uint32_t unit =
-            sl_density_next(density, false); /* no block before 103: they would leave a hole */
+            sl_density_next(density, false); /* no block before 103: that would leave a gap */
         ck_assert_uint_eq(sl_density_user(density, unit), 201);
         sl_density_leave(density, unit);
         unit = sl_density_next(density, false);
@@ -189,7 +189,7 @@ START_TEST(a_walk_goes_on_when_others_leave_beside_it)
         }
         uint32_t unit = sl_density_first(density);
         ck_assert_uint_eq(sl_density_user(density, unit), 1);
-        sl_density_leave(density, here(density, 2)); /* where the walk would go on */
+        sl_density_leave(density, here(density, 2)); /* where the walk would continue */
         sl_density_leave(density, here(density, 3));
         ck_assert_uint_eq(sl_density_user(density, sl_density_next(density, false)), 4);
         sl_density_destroy(&density);
@@ -721,7 +721,7 @@ START_TEST(what_a_scan_finds_was_stored_once)
         ck_assert_uint_eq(uses_of(density, 1), 1);
         (void)enter(density, 1, 0);
         ck_assert_uint_eq(uses_of(density, 1), 2);
-        sl_density_disk(density, 1, false); /* it is in memory: that says nothing */
+        sl_density_disk(density, 1, false); /* it is in memory: no effect */
         ck_assert_uint_ne(here(density, 1), 0);
         sl_density_disk(density, 2, false);
         ck_assert_uint_eq(uses_of(density, 2), 0);
@@ -789,7 +789,7 @@ START_TEST(a_chance_grows_with_the_horizon)
         struct sl_density *density = density_new();
         double last = 0.0;
         ck_assert_double_eq(sl_density_chance(density, sl_density_find(density, 1), 1),
-                            1.0); /* nothing is learnt */
+                            1.0); /* nothing has been learnt */
         for (uint64_t hash = 1; hash <= 2000; hash++) {
             (void)enter(density, hash, 0);
             if (hash > 100 && hash % 2 == 0) { /* every second one, once, after a while */

@@ -112,7 +112,7 @@ static void setup(void)
 static void teardown(void)
 {
     sl_descriptors_stop(&server);
-    ck_assert_int_eq(rmdir(directory.path), 0); /* the socket went with it */
+    ck_assert_int_eq(rmdir(directory.path), 0); /* the socket was removed with it */
 }
 
 static sl_err fetch_of(uint32_t pid, uint64_t number, uint64_t life, struct taken *taken,
@@ -274,7 +274,7 @@ START_TEST(no_right_to_trace_the_giver_is_needed)
         ck_assert_int_eq(waitpid(child, NULL, 0), child);
         ck_assert_int_eq(fetch_of((uint32_t)child, number, LIFE, &taken, 10 * SL_NS_PER_S, &why),
                          SL_ERR_NOT_FOUND);
-        /* Another giver removes what the dead left, the next one nothing of the living. */
+        /* Another giver removes the sockets of dead ones, the next one none of living ones. */
         struct sl_descriptors *next = NULL;
         ck_assert_int_eq(sl_descriptors_serve(directory.path, 0, giver_give, &giver, &server, &why),
                          SL_OK);

@@ -404,7 +404,7 @@ START_TEST(a_copy_ends_where_memory_ends)
             memcmp(bed.memory + 8 * PAGE_BYTES, bed.memory_copy + 8 * PAGE_BYTES, 2 * PAGE_BYTES),
             0);
         ck_assert_int_eq(bed.device->ops->move(bed.device, moves, 8, to_host, to_host, &why),
-                         SL_OK); /* the next copy is none the worse */
+                         SL_OK); /* the next copy works */
         bed_close(&bed);
     }
 END_TEST
@@ -504,7 +504,7 @@ START_TEST(a_process_that_is_killed_ends_the_copy)
         if (killer == 0) {
             (void)close(begun[1]);
             (void)!read(begun[0], &byte, 1);
-            (void)usleep(500u * (unsigned)(_i / 2)); /* somewhere in the middle of it */
+            (void)usleep(500u * (unsigned)(_i / 2)); /* at some moment during it */
             (void)kill((pid_t)bed.other.pid, SIGKILL);
             _exit(0);
         }

@@ -410,13 +410,13 @@ START_TEST(silence_costs_one_deadline_and_then_nothing)
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
         ck_assert(!sl_directory_publish(directory, 1, true));
 
-        now_ns += 10 * SECOND; /* connected, but no word: still away */
+        now_ns += 10 * SECOND; /* connected but silent: still unreachable */
         turn();
         ck_assert_int_ge(server, 0);
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
         say("+PONG\r\n");
         ck_assert_uint_eq(seen.up_count, 2); /* publish again */
-        /* It may have lost the members too: until they are known its answers say nothing. */
+        /* It may have lost the members as well: until they are known, its answers prove nothing. */
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
         say(":1\r\n+OK\r\n*1\r\n$1\r\nb\r\n");
         ck_assert_int_eq(look_up(1, SECOND), SL_ERR_UNREACHABLE);
@@ -432,7 +432,7 @@ static const struct {
     {"$-1\r\n", false, false},
     {"$16\r\n1 4 tcp://me:1 -\r\n", false, true}, /* of another node */
     {"-ERR\r\n", false, false},
-    {"$16\r\n1 5 tcp://me:1 -\r\n", true, false}, /* it has lost nothing */
+    {"$16\r\n1 5 tcp://me:1 -\r\n", true, false}, /* it has lost no data */
 };
 START_TEST(a_record_that_is_held_is_not_told)
     {
@@ -503,7 +503,7 @@ START_TEST(of_two_records_under_one_name_the_first_stays)
         static const char first[] = "$20\r\nR1 9 10.0.0.9:7411 -\r\n";
         meet_b();
         for (uint32_t i = 0; i < 3; i++) {
-            record_says(first); /* perhaps of a life that has ended */
+            record_says(first); /* perhaps of an ended life */
             ck_assert_str_eq(sl_directory_twin(directory), "");
             ck_assert(
                 !sl_directory_publish(directory, 1, true)); /* it would overwrite the first's */

@@ -55,7 +55,7 @@ static const struct {
     {.mode = 0700, .what = LOCK},
     {.mode = 0755, .is_below = true},
     {.mode = 0755, .what = BELOW, .is_below = true},
-    /* A mode that changed afterwards moves no disk. */
+    /* A mode that is changed later moves no disk. */
     {.mode = 0755, .what = LOCK},
     {.mode = 0700, .what = BELOW, .is_below = true},
     {.mode = 01777, .is_below = true},
@@ -181,7 +181,7 @@ START_TEST(files_with_the_names_of_a_disk_that_are_none_are_refused)
             ck_assert_int_ne(sl_disk_place_make(dir, out, &why), SL_OK);
         }
         ck_assert_int_ne(access(lock_itself, F_OK), 0);
-        sl_tmpdir_write(lock_itself, "", 0); /* then they are a tierer's */
+        sl_tmpdir_write(lock_itself, "", 0); /* they belong to a tierer then */
         ck_assert_int_eq(sl_disk_place_find(dir, out, &why), SL_OK);
     }
 END_TEST
@@ -280,7 +280,7 @@ START_TEST(check_refuses_a_disk_of_another_format)
             {"segment.0000000007", 3, true, SL_ERR_VERSION},
             {"segment.0000000007", 5, true, SL_ERR_VERSION},
             {"segment.0000000007", 4, true, SL_OK},
-            {"segment.0000000007", 3, false, SL_OK}, /* damaged: the tierer knows better */
+            {"segment.0000000007", 3, false, SL_OK}, /* damaged: left to the tierer to judge */
             {"other.0000000007", 3, true, SL_OK}};
         static const uint64_t magic = SL_DISK_SEGMENT_MAGIC;
         unsigned char page[SL_PAGE_BYTES] = {0};

@@ -176,7 +176,7 @@ static bool heard(int fd)
     while (recv(fd, scrap, 1, MSG_PEEK | MSG_DONTWAIT) < 0) {
         ck_assert_uint_lt(sl_clock_monotonic_ns(), give_up_ns);
         (void)ev_publisher_serve(publisher,
-                                 sl_clock_monotonic_ns()); /* ZeroMQ takes topics in there */
+                                 sl_clock_monotonic_ns()); /* ZeroMQ processes topics there */
         ev_publisher_send(publisher, "payload", 7);
         (void)usleep(1000);
     }
@@ -450,7 +450,7 @@ static bool is_served_until_cut(int served, int silent, uint64_t idle_ns)
     while (!cut) {
         uint64_t begin_ns = sl_clock_monotonic_ns();
         cut = recv(silent, scrap, 1, MSG_PEEK | MSG_DONTWAIT) == 0 || errno != EAGAIN;
-        bool serves = heard(served); /* for much longer than it may be silent */
+        bool serves = heard(served); /* for much longer than the idle limit */
         if (sl_clock_monotonic_ns() - begin_ns > idle_ns / 2) {
             return false;
         }

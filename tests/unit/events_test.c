@@ -296,7 +296,7 @@ START_TEST(a_block_is_told_when_its_last_part_is_there)
         settle(&bench);
         ck_assert(!mirror_has(&mirror, 2, "CPU"));
         ck_assert_uint_eq(mirror.twice, 0);
-        ck_assert_uint_eq(mirror.events, 4); /* with CLEARED of the beginning */
+        ck_assert_uint_eq(mirror.events, 4); /* with CLEARED at the start */
         bench_remove(&bench);
     }
 END_TEST
@@ -411,8 +411,8 @@ START_TEST(parents_are_told_before_their_children)
         part_comes(blocks, 3, 2);
         part_comes(blocks, 1, 0);
         part_comes(blocks, 2, 1);
-        part_comes(blocks, 9, 8); /* whose parent is not here */
-        part_comes(blocks, 5, 5); /* its own: a chain that ends in itself */
+        part_comes(blocks, 9, 8); /* whose parent is missing */
+        part_comes(blocks, 5, 5); /* its own hash: a chain that ends in itself */
         ev_blocks_settle(blocks, chain_take, &chain);
 
         ck_assert_uint_eq(chain.count, 5);
@@ -521,13 +521,11 @@ static const struct {
     uint64_t asked, first, next;
     bool snapshot;
 } plans[] = {
-    {0, 100, 200, true},  /* all that there is */
-    {99, 100, 200, true}, /* not kept any more */
-    {100, 100, 200, false},
-    {200, 100, 200, false}, /* it has all */
-    {201, 100, 200, true},  /* of another life */
-    {UINT64_MAX, 100, 200, true},
-    {100, 100, 100, false}, /* nothing is kept, and nothing was missed */
+    {0, 100, 200, true},                                  /* all that there is */
+    {99, 100, 200, true},                                 /* not kept any more */
+    {100, 100, 200, false},       {200, 100, 200, false}, /* it has all */
+    {201, 100, 200, true},                                /* of another life */
+    {UINT64_MAX, 100, 200, true}, {100, 100, 100, false}, /* nothing is kept, and none was missed */
 };
 
 START_TEST(what_is_not_kept_is_answered_by_a_snapshot)

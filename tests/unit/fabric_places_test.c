@@ -266,7 +266,7 @@ static uint32_t pieces_make(struct sl_fabric_piece *pieces, uint32_t cut_count, 
         }
         *piece =
             (struct sl_fabric_piece){.key = key, .remote_offset_bytes = at, .length_bytes = length};
-        if (want == 1 && below(2) == 0) { /* beside the others, as ever */
+        if (want == 1 && below(2) == 0) { /* in parallel with the others */
             piece->memory = cuts_a[cut].memory;
             piece->offset_bytes = cuts_a[cut].offset_bytes;
         } else {
@@ -531,7 +531,7 @@ START_TEST(after_the_deadline_nothing_lands)
             pair_step(&a, &b);
         }
         for (int i = 0; i < 5 && a.done_count == 0; i++) {
-            end_step(&a, 1); /* b is not turned */
+            end_step(&a, 1); /* b does not run */
         }
         bool was_done = a.done_count == 1;
         clock_ns += A_SECOND;
@@ -588,7 +588,7 @@ START_TEST(an_ended_grant_is_not_read_any_more)
         ck_assert_int_eq(sl_fabric_grant_end(b.fabric, grant), SL_OK);
         PAIR_UNTIL(&a, &b, b.grants_ended == 1);
         ck_assert_uint_eq(places_used(b.fabric), 0);
-        side_fill(&side_b, 0x77); /* of the next owner */
+        side_fill(&side_b, 0x77); /* the next owner's */
         PAIR_UNTIL(&a, &b, a.done_count == 1);
         turn(20);
         for (uint32_t i = 0; i < LAYERS; i++) {

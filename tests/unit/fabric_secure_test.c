@@ -258,7 +258,7 @@ START_TEST(who_records_sees_no_secret)
         ck_assert_int_eq(sl_wire_key_read(b.key, SL_WIRE_KEY_BYTES, &wire, NULL), SL_OK);
         ck_assert(!on_tape(wire.token, sizeof(wire.token)));
         ck_assert(!on_tape(wire.token, 12));
-        /* In the clear is in the clear. */
+        /* Plaintext is readable. */
         ck_assert_int_eq(on_tape(PLAINTEXT, sizeof(PLAINTEXT) - 1), !settings[_i].encrypted);
         ck_assert_int_eq(on_tape(PLAINTEXT, 16), !settings[_i].encrypted);
     }
@@ -282,7 +282,7 @@ START_TEST(what_was_recorded_gets_nothing)
             bool ended = false;
             int fd = reach(door);
             uint64_t until_ns = sl_clock_monotonic_ns() + TURNS_S * SL_NS_PER_S;
-            while (!ended) { /* b ends it: at once, or when it waits for more for too long */
+            while (!ended) { /* b ends it at once, or after waiting too long for more */
                 ck_assert_uint_lt(sl_clock_monotonic_ns(), until_ns);
                 ssize_t put = send(fd, wires[i].tape[ASKED] + said, wires[i].said[ASKED] - said,
                                    MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -319,7 +319,7 @@ START_TEST(what_was_changed_is_an_error)
         ck_assert_uint_ge(a.downs, 1);
         sl_fabric_stats(a.fabric, &stats);
         ck_assert_uint_eq(stats.records_bad, 1);
-        UNTIL(a.link == SL_FABRIC_UP); /* the next one is as good as new */
+        UNTIL(a.link == SL_FABRIC_UP); /* the next link works fully */
         read_by(key, MEMORY);
         ck_assert(pattern_is(a.bytes, MEMORY, 9));
     }
@@ -395,7 +395,7 @@ START_TEST(a_grant_of_another_peer_is_refused)
     }
 END_TEST
 
-static uint64_t lets_from, lets_bytes; /* what b lets a read */
+static uint64_t lets_from, lets_bytes; /* what b allows a to read */
 static bool lets(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes)
 {
     (void)context;

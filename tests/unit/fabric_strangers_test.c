@@ -168,10 +168,10 @@ START_TEST(who_greeted_is_not_pushed_out_by_strangers)
             fds[i] = silent(10 + i);
         }
         for (uint32_t i = 0; i + 1 < SL_COUNT(fds); i++) {
-            await_closed(fds[i]); /* for one place the next always takes that of the last */
+            await_closed(fds[i]); /* with one slot, the next always replaces the last */
         }
         ck_assert(!is_closed(fds[5]));
-        peers[3] = greeted(1); /* and a peer that of the last */
+        peers[3] = greeted(1); /* and a peer replaces the last one */
         await_closed(fds[5]);
         await_closed(silent(20));
         for (uint32_t i = 0; i < SL_COUNT(peers); i++) {
@@ -240,7 +240,7 @@ START_TEST(an_address_has_so_many_strangers)
             ck_assert_int_eq(is_closed(fds[i]), i < 3);
         }
         ck_assert(!is_closed(other));
-        close(greeted(10)); /* who greets in time is let in, also from there */
+        close(greeted(10)); /* a timely HELLO is accepted, even from there */
         ck_assert(is_closed(fds[3]));
     }
 END_TEST

@@ -201,7 +201,7 @@ START_TEST(a_false_key_gets_nothing)
         case LIE_SLOT:
             blob[8] ^= 1;
             break;
-        case LIE_RANGE: /* says that it reaches one byte further */
+        case LIE_RANGE: /* claims one byte more than the range */
             blob[32] = (unsigned char)(blob[32] + 1);
             offset = SL_MIB + 1;
             break;
@@ -223,7 +223,7 @@ START_TEST(a_false_key_gets_nothing)
         sl_fabric_stats(b.fabric, &stats);
         ck_assert_uint_ge(stats.refused, 1);
         ck_assert_uint_eq(stats.served_read_bytes, 0);
-        ck_assert_int_eq(a.link, SL_FABRIC_UP); /* an old key is no reason to lose the link */
+        ck_assert_int_eq(a.link, SL_FABRIC_UP); /* an old key does not end the link */
     }
 END_TEST
 
@@ -251,7 +251,7 @@ START_TEST(an_ended_grant_is_not_read_any_more)
 
         for (uint64_t at = 0; at < MEMORY; at += 4096) {
             ck_assert(memcmp(a.bytes + at, was + at, 4096) == 0 ||
-                      is_filled(a.bytes + at, 4096, 0)); /* all of it came, or nothing */
+                      is_filled(a.bytes + at, 4096, 0)); /* all of it arrived, or nothing */
         }
         sl_fabric_stats(b.fabric, &stats);
         ck_assert(a.dones[0].code == SL_ERR_PERMISSION ||
@@ -275,7 +275,7 @@ START_TEST(a_silent_peer_costs_the_deadline)
         }
         bool was_done = a.done_count == 1;
         for (int i = 0; i < 5 && !was_done; i++) {
-            end_step(&a, 1); /* b is not turned: it is stopped */
+            end_step(&a, 1); /* b does not run: it is stopped */
         }
         was_done = a.done_count == 1;
         clock_ns += A_SECOND;
@@ -851,7 +851,7 @@ START_TEST(a_link_that_is_built_anew_at_once_was_down)
         (void)sl_fail(&why, SL_ERR_PEER_DIED, "the test broke it");
 
         fabric_peer_fail(peer, &why);
-        while (peer->state != PEER_WAITING) { /* without a step of the whole */
+        while (peer->state != PEER_WAITING) { /* without a step of the whole fabric */
             a.fabric->ops->flush(a.fabric->rails[0]);
             a.fabric->ops->step(a.fabric->rails[0]);
         }

@@ -50,7 +50,7 @@ static const struct {
       {1, FAILED, SL_PEER_AWAY, false},
       {1, FAILED, SL_PEER_AWAY, false},
       {2, HEARD, SL_PEER_BROKEN, false}, /* HELLO replies repair nothing */
-      {3, HEARD, SL_PEER_BROKEN, true},  /* half of 4 s, and no chance */
+      {3, HEARD, SL_PEER_BROKEN, true},  /* half of 4 s, without jitter */
       {3, ASKED, SL_PEER_BROKEN, false},
       {3, WORKED, SL_PEER_ALIVE, true}}},
     {"a trial that fails doubles the pause",
@@ -205,7 +205,7 @@ START_TEST(a_node_is_known_by_its_key)
         ck_assert_str_eq(name, "b.1");
         ck_assert_int_eq(sl_curve_who(keys, a.secret_text, name), SL_ERR_PERMISSION);
         snprintf(path, sizeof(path), "%s/b.1.pub", keys);
-        ck_assert_int_eq(unlink(path), 0); /* struck off the list */
+        ck_assert_int_eq(unlink(path), 0); /* removed from the list */
         ck_assert_int_eq(sl_curve_who(keys, b.public_text, name), SL_ERR_PERMISSION);
     }
 END_TEST

@@ -130,13 +130,13 @@ START_TEST(requests_are_answered_while_a_flood_takes_every_place)
             tries++;
             answers += http_answers(http_ask("/quick"), "\r\n\r\nquick");
         }
-        size_t got = 0; /* who is being answered stays */
+        size_t got = 0; /* an answer in progress is not affected */
         char bytes[65536];
         for (ssize_t more; (more = recv(busy, bytes, sizeof bytes, 0)) > 0;) {
             got += (size_t)more;
         }
         ck_assert_uint_gt(got, LARGE_BYTES);
-        /* The loop, its thread and what the flood left end with this process. */
+        /* The loop, its thread and the flood's connections end with this process. */
     }
 END_TEST
 

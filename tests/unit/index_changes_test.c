@@ -570,7 +570,7 @@ START_TEST(what_did_not_change_is_left_out)
         sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
         ck_assert_uint_lt(walk_steps(changes, &listener), regions + 2 * INDEX_REGION_BUCKETS);
         ck_assert(!believes(&listener, "one"));
-        index_reopen(&bed); /* what the one before did not count is not known */
+        index_reopen(&bed); /* changes are unknown if the previous one did not count them */
         ck_assert_uint_gt(walk_steps(changes, &listener), MANY_BUCKETS / 2);
         ck_assert_uint_eq(walk_steps(changes, &listener), regions);
         sl_index_changes_destroy(&changes);
@@ -589,7 +589,7 @@ START_TEST(what_is_changed_without_counts_is_told)
         char key[32];
         walk(changes, &listener);
 
-        index_regions_close(/* as of who counted and is dead */
+        index_regions_close(/* closed, as by a writer that counted and died */
                             &bed.index->view.regions);
         for (uint32_t turn = 0; turn < 2; turn++) {
             for (uint32_t i = 0; i < KEYS; i++) {
@@ -599,7 +599,7 @@ START_TEST(what_is_changed_without_counts_is_told)
             walk(changes, &listener);
             ck_assert_uint_eq(listener.count, (turn + 1) * KEYS);
         }
-        for (uint32_t i = 0; i < KEYS; i++) { /* before the walk there is one that counts */
+        for (uint32_t i = 0; i < KEYS; i++) { /* before the walk a counting one starts */
             (void)snprintf(key, sizeof key, "between-%u", i);
             bed_insert(&bed, key, 100 + i);
         }
@@ -686,7 +686,7 @@ START_TEST(what_another_process_changes_meanwhile_is_told)
         struct busy *busy =
             mmap(NULL, sizeof *busy, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         ck_assert_ptr_ne(busy, MAP_FAILED);
-        sl_index_close(&bed.index); /* the other's from now on */
+        sl_index_close(&bed.index); /* the other process's from now on */
         pid_t pid = fork();
         if (pid == 0) {
             busy_run(&bed, busy, seed);
@@ -715,7 +715,7 @@ START_TEST(what_another_process_changes_meanwhile_is_told)
                               key);
             }
             ck_assert_uint_eq(listener.count, there);
-            ck_assert_uint_eq(walk_steps(changes, &listener), regions); /* all was by counts */
+            ck_assert_uint_eq(walk_steps(changes, &listener), regions); /* all by counts */
             ck_assert_uint_gt(walks, 0);
         }
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
@@ -742,7 +742,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
         walk(changes, &listener);
         ck_assert(believes(&listener, "one"));
 
-        index_reopen(&bed); /* which makes them */
+        index_reopen(&bed); /* which creates them */
         bed_insert(&bed, "two", 2);
         for (uint32_t i = 0; i < 200; i++) {
             walk(changes, &listener);
@@ -758,7 +758,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
         ck_assert_int_eq(rename(others, path), 0);
         changes = watch(&bed);
         listener.count = 0;
-        walk(changes, &listener); /* at a table whose regions never changed, says another index's */
+        walk(changes, &listener); /* claims another index's table, whose regions never changed */
         ck_assert_uint_eq(listener.count, 2);
         bed_remove(&other);
 

@@ -53,7 +53,7 @@ static void commit_b(struct stage *stage)
 {
     scenario_commit(stage, B, 22);
 }
-static void spill_b(struct stage *stage) /* memory copy gone, old extent retired */
+static void spill_b(struct stage *stage) /* memory copy removed, old extent retired */
 {
     struct sl_disk_place disk = {.segment = 9, .valid = 1};
     struct sl_extent none = {0};

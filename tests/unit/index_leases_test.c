@@ -149,7 +149,7 @@ START_TEST(a_key_that_comes_into_a_slot_is_not_leased)
 
         ck_assert_ptr_eq(word_of(&at, ref), word);
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), 0);
-        /* A late reader of another key that had the slot. */
+        /* A late reader of another key that used the slot before. */
         atomic_store(word, lease_units(NOW + TTL) | lease_tag(0x1234) | UINT64_C(1) << 63);
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, ref, NOW), 0);
         ck_assert(near(look(&at, "key", NOW), NOW + TTL));
@@ -208,7 +208,7 @@ START_TEST(a_member_leases_its_bundle)
         ck_assert_uint_eq(look(&at, "b", NOW + TTL / 2 - GRAIN), end_ns);
         ck_assert(near(look(&at, "b", NOW + TTL / 2 + 2 * GRAIN), NOW + 3 * TTL / 2 + 2 * GRAIN));
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, a, NOW),
-                          0); /* the bundle's word says it */
+                          0); /* the bundle's word shows it */
         ck_assert_uint_eq(sl_index_lease_end(at.bed.index, b, NOW), 0);
         leases_remove(&at);
     }
@@ -392,7 +392,7 @@ struct race {
     char names[KEYS][16];
     sl_ref refs[KEYS];
     bool leased[KEYS], gone[KEYS];
-    _Atomic uint32_t turn; /* both have begun this key */
+    _Atomic uint32_t turn; /* both have started on this key */
 };
 
 static void race_wait(struct race *race, uint32_t key)

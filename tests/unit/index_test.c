@@ -831,7 +831,7 @@ START_TEST(full_table_is_no_space_but_for_what_was_reserved)
             ck_assert_int_eq(bed_find(&bed, key, NULL), SL_OK);
         }
         ck_assert_int_eq(bed_find(&bed, "absent", NULL), SL_ERR_NOT_FOUND);
-        bed_detach(&bed); /* a restart does not forget who was promised a slot */
+        bed_detach(&bed); /* a restart keeps the slots promised to clients */
         bed_attach(&bed);
         sl_index_recover(bed.index, NULL, NULL);
         ck_assert_int_eq(sl_index_claim(bed.index, &other, &ref, NULL), SL_ERR_NO_SPACE);
@@ -1176,7 +1176,7 @@ END_TEST
 
 /* ---- readers under churn ---- */
 
-#define STRESS_STEADY  32u /* keys that are always there */
+#define STRESS_STEADY  32u /* keys that always exist */
 #define STRESS_KEYS    96u
 #define STRESS_READERS 2
 #define STRESS_BYTES   4096u

@@ -984,7 +984,7 @@ START_TEST(stalled_handshakes_are_bounded)
         }
         attach(client, actor); /* the silent ones block no other */
         ck_assert_uint_le(most, 32);
-        /* And they are all closed in time: a refused one at once, the last by its deadline. */
+        /* All of them are closed in time: a refused one at once, the last by its deadline. */
         UNTIL(stats_of(actor).lanes_refused + stats_of(actor).lanes_dropped == SL_COUNT(fds), actor,
               client);
         for (uint32_t i = 0; i < SL_COUNT(fds); i++) {
@@ -1017,7 +1017,7 @@ START_TEST(one_lane_too_many_is_a_limit_until_there_is_room)
         UNTIL(sl_mailbox_send(clients[2], "echo", "ask", 4, false) == SL_ERR_LIMIT, actor,
               clients[2]);
 
-        struct sl_mailbox *other = opened("other", true); /* clients keep no actor out */
+        struct sl_mailbox *other = opened("other", true); /* clients do not keep actors out */
         (void)mailbox_connect(other, "echo", 0);
         UNTIL(mailbox_attached(other, "echo"), actor, other);
         sl_mailbox_close(&other);
@@ -1126,13 +1126,13 @@ START_TEST(another_user_is_refused)
                 _exit(2);
             }
             int fd = raw_connect();
-            _exit(recv(fd, &byte, 1, 0) == 0 ? 0 : 1); /* closed without a word */
+            _exit(recv(fd, &byte, 1, 0) == 0 ? 0 : 1); /* closed without an answer */
         }
         struct sl_mailbox *actor = opened("echo", true);
         (void)snprintf(path, sizeof(path), "%s/echo.sock", directory);
         ck_assert_int_eq(stat(path, &about), 0);
         ck_assert_uint_eq(about.st_mode & 0777, 0600);
-        /* Even where the files would let them in. */
+        /* Even if the files would admit them. */
         ck_assert_int_eq(chmod(directory, 0755), 0);
         ck_assert_int_eq(chmod(path, 0666), 0);
         ck_assert_int_eq(write(go[1], &byte, 1), 1);
@@ -1208,8 +1208,8 @@ START_TEST(no_wake_up_is_lost)
                      PINGS, stats.doorbells, stats.wakeups_avoided, stats.late_wakeups);
         ck_assert_uint_eq(stats.lane_received, PINGS);
         ck_assert_uint_gt(stats.doorbells, 0);
-        /* A doorbell that is lost costs 50 ms and is counted. A sleeper that looked again by itself
-         * just then is counted too, which takes a pause of 50 ms of the whole machine. */
+        /* A lost doorbell costs 50 ms and is counted. A sleeper that happens to check again just
+         * then is counted as well, which takes a pause of 50 ms of the whole machine. */
         ck_assert_uint_lt(stats.late_wakeups, PINGS / 100);
         ck_assert_int_eq(kill(pid, SIGKILL), 0);
         ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
@@ -1336,7 +1336,7 @@ START_TEST(a_spoilt_doorbell_stops_nobody)
         struct sl_mailbox *client = opened("client.1.0", false);
         attach(client, actor);
         ck_assert_int_eq(write(go[1], "x", 1), 1);
-        (void)alarm(400); /* where the actor stops, this ends it */
+        (void)alarm(400); /* if the actor hangs, this ends the test */
         uint32_t spoilt = 0, others = 0;
         bool asked = false;
         while (spoilt < SPOILT_ROUNDS || others < 100) {
@@ -1427,7 +1427,7 @@ START_TEST(spinning_goes_on_while_it_pays)
                 sl_spin_result(&spin, false);
             }
         }
-        ck_assert_uint_eq(tried, 4 + 10); /* a probe now and then, more and more seldom */
+        ck_assert_uint_eq(tried, 4 + 10); /* a probe now and then, less and less often */
         while (sl_spin_budget(&spin, 1000, 2, 1) == 0) {
         }
         sl_spin_result(&spin, true);

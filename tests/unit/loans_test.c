@@ -662,7 +662,7 @@ START_TEST(layers_land_one_after_the_other)
                 piece_here(2, 0, LONE);
             }
             seq = lend(last);
-            ck_assert(last == unanswered(PREFILL, seq)); /* it is named; the last waits for all */
+            ck_assert(last == unanswered(PREFILL, seq)); /* sent; the last one waits for all */
             lands(last ? 2 : 1);
             ck_assert(range_is(1, 0, 1, 0, (layer + 1) * PIECE));
             ck_assert(last || *byte_at(1, 0, TO, (layer + 1) * PIECE + 9) == 0);
@@ -924,7 +924,7 @@ START_TEST(a_coordinator_that_says_nothing_costs_the_deadline)
         prefill_computes(FROM);
         uint64_t bring = bring_begin(), seq = lend_all();
         ck_assert(landed(2, &msg));
-        for (uint32_t i = 0; i < 98; i++) { /* it is being read, as far as prefill knows */
+        for (uint32_t i = 0; i < 98; i++) { /* prefill believes that it is being read */
             later(100 * SL_NS_PER_MS);
         }
         ck_assert(unanswered(DECODE, bring));

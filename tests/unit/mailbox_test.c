@@ -378,7 +378,7 @@ START_TEST(dead_peer_is_unreachable)
         killed(pid);
 
         sl_err err = SL_OK;
-        for (uint32_t i = 0; err == SL_OK && i < 1000; i++) { /* the news takes its moment */
+        for (uint32_t i = 0; err == SL_OK && i < 1000; i++) { /* the notice takes a moment */
             err = sl_mailbox_send(client, "echo", "two", 4, false);
             pause_ms(1);
         }

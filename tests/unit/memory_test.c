@@ -52,7 +52,7 @@ END_TEST
 
 START_TEST(adjacent_and_chunked_registrations_are_one)
     {
-        for (uint64_t i = 0; i < CHUNK_COUNT; i++) { /* in an order that is none */
+        for (uint64_t i = 0; i < CHUNK_COUNT; i++) { /* in shuffled order */
             add((i * 7919 % CHUNK_COUNT) * GIB, GIB);
         }
 

@@ -184,15 +184,15 @@ START_TEST(a_cancelled_receive_touches_nothing_more)
 
         memset(target[1], 0x77, sizeof(target[1]));
         put(1, source + here_bytes, 1000);
-        /* The next one is not hit by that cancel and finds every byte that was not taken. */
+        /* The next one is not affected by that cancel, and gets every byte that was not taken. */
         receive(1, here_bytes + 1000 - got_bytes, NULL);
         done = take();
 
         ck_assert_int_eq(done.result, (int32_t)(here_bytes + 1000 - got_bytes));
         ck_assert_mem_eq(target[1], source + got_bytes, here_bytes + 1000 - got_bytes);
         ck_assert_uint_eq(target[1][here_bytes + 1000 - got_bytes], 0x77);
-        sl_movers_cancel(movers, 2); /* nothing is under way */
-        sl_movers_cancel(movers, 5); /* nothing ever was */
+        sl_movers_cancel(movers, 2); /* none is in progress */
+        sl_movers_cancel(movers, 5); /* none ever was */
         sl_movers_flush(movers);
         ck_assert_uint_eq(sl_movers_take(movers, &done, 1), 0);
     }

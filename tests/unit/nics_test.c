@@ -33,7 +33,7 @@ static const struct {
     {"a,b,c,d", "GPU-bbbb0000-0000,GPU-aaaa1111-0000", 0, -1, "c", NULL},
     {"a,b,c,d", "GPU-bbbb,GPU-aaaa1", 1, -1, "a", NULL}, /* shortened, still one */
     {"a,b,c,d", NULL, 0, 3, "d", NULL},
-    {"a,b,c,d", "0", 0, 3, "d", NULL}, /* the engine knows better */
+    {"a,b,c,d", "0", 0, 3, "d", NULL}, /* the engine's value wins */
     {"a,b", "2,3", 0, -1, NULL, "2 entries"},
     {"a,b", NULL, 0, 9, NULL, "2 entries"},
     {"a,b", NULL, 0, -1, NULL, "is unknown"},

@@ -44,7 +44,7 @@ static void file_make(const char *name)
         ck_assert_int_eq(mkdir(path, 0700), 0);
         *slash = '/';
     }
-    sl_tmpdir_write(path, "SULCESEG", 8); /* what a segment begins with */
+    sl_tmpdir_write(path, "SULCESEG", 8); /* the beginning of a shm file */
 }
 
 static bool exists(const char *name)
@@ -105,7 +105,7 @@ START_TEST(what_a_node_made_goes_and_nothing_else)
         struct sl_error why = {0};
         ck_assert_msg(sl_node_dir_claim(&want, &why) == SL_OK, "%s", why.text);
         if (want.place == SL_NODE_DIR_RUNTIME) {
-            file_make("supervisor.lock"); /* as every node leaves */
+            file_make("supervisor.lock"); /* every node leaves it */
         }
         file_make(names[_i].name);
 
@@ -356,7 +356,7 @@ START_TEST(what_a_setting_names_is_not_somebody_elses)
         want.others = others;
         want.other_count = 1;
         ck_assert_msg(sl_node_dir_check(&want, &seen, &why) == SL_OK, "%s", why.text);
-        (void)snprintf(disk, sizeof(disk), "%s/val", at); /* another one that begins so */
+        (void)snprintf(disk, sizeof(disk), "%s/val", at); /* another path with the same beginning */
         ck_assert_int_eq(sl_node_dir_check(&want, &seen, &why), SL_ERR_FOREIGN);
     }
 END_TEST

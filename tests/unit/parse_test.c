@@ -116,7 +116,7 @@ static const struct {
     {"5XB", UNTOUCHED, UNTOUCHED},
     {"1.5G", 1536 * SL_MIB, 1536 * SL_MIB},
     {"1.5 GB", 1500000000, 1536 * SL_MIB},
-    {"0.1GiB", 107374182, UNTOUCHED}, /* what is less than a byte is dropped */
+    {"0.1GiB", 107374182, UNTOUCHED}, /* fractions of a byte are dropped */
     {"0.000000000001TB", 1, 1},
     {"0.5b", 0, 0},
     {"18446744073709551615.9", UINT64_MAX, UINT64_MAX},

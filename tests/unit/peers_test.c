@@ -160,7 +160,7 @@ static const struct {
     {"b", SL_MSG_NODES, true, false},          {"b", SL_MSG_HOLD, true, false},
     {"b", SL_MSG_LANDED, true, false},         {"b", SL_MSG_REMOVE, true, false},
     {"b", SL_MSG_PEER_PIN_REPLY, true, false}, /* answers without a request, */
-    {"b", SL_MSG_PEER_HELLO, true, true},      /* questions where answers come */
+    {"b", SL_MSG_PEER_HELLO, true, true},      /* requests sent as answers */
     {"b", SL_MSG_HELLO_REPLY, true, true},
 };
 START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
@@ -248,7 +248,7 @@ START_TEST(a_peer_that_was_expelled_gives_its_place_back)
         }
         tr_peer_expel(bed.self, &bed.self->peers[7], "its key has gone");
         peer_says("new", "new", hello_of("new", 3), false);
-        ck_assert_ptr_null(tr_peer_find(bed.self, "new")); /* something may be under way for n7 */
+        ck_assert_ptr_null(tr_peer_find(bed.self, "new")); /* n7 may be in use */
         fake_pass(&bed.fake, 60 * SL_NS_PER_S);
 
         peer_says("new", "new", hello_of("new", 3), false);
@@ -531,7 +531,7 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         ck_assert_str_eq(told.body.handover_word.node.at, "b");
         ck_assert_uint_eq(told.trace_id, 8);
         WORD_IS(told.body.handover_word, _i);
-        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 0); /* it does not go on */
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 0); /* it is not passed on */
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_WORD_REPLY, &reply));
         ck_assert_uint_eq(reply.reply_to, seq);
         ck_assert_int_eq(reply.code, SL_OK);
@@ -596,7 +596,7 @@ START_TEST(pins_end_with_the_life_of_their_reader)
         ck_assert_uint_eq(pinned(), 10000);
         peer_says("b", "b", hello_of("b", 4), false);
         ck_assert_uint_eq(pinned(), 5000);
-        peer_says("b", "b", hello_of("b", 3), false); /* a greeting of the dead changes nothing */
+        peer_says("b", "b", hello_of("b", 3), false); /* a HELLO of a dead life changes nothing */
         ck_assert_uint_eq(pinned(), 5000);
         bed_close();
     }
@@ -641,7 +641,7 @@ START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
         (void)pin_key("b", "k");
         peer_says("b", "b", hello_of("b", 1000), false);
         fake_pass(&bed.fake, 3 * SL_NS_PER_S);
-        peer_lives("b", 7); /* what it answers counts likewise */
+        peer_lives("b", 7); /* its answers count likewise */
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 7);
         bed_close();
     }
@@ -707,7 +707,7 @@ START_TEST(of_two_nodes_with_one_name_the_first_goes_on)
         ck_assert_uint_eq(bed.net.out_count, sent);
         (void)pin_key("b", "k");
 
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* the first is silent */
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* the first one is silent */
         ck_assert(!is_named_twice());
         ck_assert_int_eq(twin_greets(twins[_i]).code, SL_OK);
         ck_assert_uint_eq(bed.self->peers[0].incarnation, twins[_i]);
@@ -969,7 +969,7 @@ START_TEST(a_lying_answer_has_nothing)
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
         ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_PROTOCOL);
         ck_assert_uint_eq(reply.body.seek_reply.items.at[1].code, SL_OK);
-        peer_seen("c", SL_OK, lies, 2); /* once more, and of nothing that is open */
+        peer_seen("c", SL_OK, lies, 2); /* once more, and for nothing that is open */
         bed_close();
     }
 END_TEST
@@ -1013,7 +1013,7 @@ START_TEST(who_has_no_time_takes_nobody_for_broken)
         ck_assert_uint_eq(letters_of(SL_MSG_SEEK), before + 20);
         ck_assert_uint_eq(seeks_open(), 0);
 
-        for (uint32_t i = 0; i < 10; i++) { /* but who is silent for long is */
+        for (uint32_t i = 0; i < 10; i++) { /* but a long silence counts */
             (void)seek_send(1, false);
             fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
         }
@@ -1287,7 +1287,7 @@ START_TEST(nothing_is_asked_for_behind_what_nobody_has)
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 2);
         seq = fetch_chain((const char *const[]){"third", "fourth"}, 2);
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &msg));
-        peer_answers("b", SL_ERR_CANCELLED, SL_ERR_CANCELLED); /* no gap before them: a liar */
+        peer_answers("b", SL_ERR_CANCELLED, SL_ERR_CANCELLED); /* no gap before: it lies */
         peer_answers("c", SL_ERR_CANCELLED, SL_ERR_CANCELLED);
         codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
         bed_close();
@@ -1304,7 +1304,7 @@ START_TEST(a_silent_peer_costs_its_timeout_and_is_left_alone)
             fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
             codes_are(seq, SL_ERR_UNREACHABLE, SL_ERR_UNREACHABLE);
         }
-        peer_lives("b", 3); /* it answers greetings, and nothing else */
+        peer_lives("b", 3); /* it answers only HELLOs */
         uint64_t seq = fetch_send(two_keys, 2);
         codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 3);
@@ -1427,7 +1427,7 @@ START_TEST(a_peer_that_owes_all_of_them_an_answer_is_broken)
     {
         bed_open("b@host:1");
         for (uint32_t i = 0; i < 120; i++) {
-            peer_lives("b", 3); /* it answers greetings */
+            peer_lives("b", 3); /* it answers HELLOs */
             (void)fetch_within(two_keys, 2, true, 50 * SL_NS_PER_MS);
             fake_pass(&bed.fake, 50 * SL_NS_PER_MS);
         }
@@ -1601,7 +1601,7 @@ static const struct {
     {"b", "10.0.0.2:0", "no address"},
     {"b", "10.0.0.2:65536", "no address"},
     {"b", "10.0.0.2:7411x", "no address"},
-    {"b", "host:7411", "no address"}, /* nothing is resolved */
+    {"b", "host:7411", "no address"}, /* names are not resolved */
     {"b", "*:7411", "no address"},
     {"b", "0.0.0.0:7411", "no address"},
     {"b", "[::]:7411", "no address"},
@@ -1704,7 +1704,7 @@ START_TEST(a_file_names_peers_and_is_read_again)
         ck_assert_uint_eq(bed.self->peer_count, 1);
         ck_assert_str_eq(bed.net.where, "10.0.0.2:1");
         file_write(path, "b@10.0.0.2:1\nc@10.0.0.3:1");
-        ck_assert_int_eq(chmod(path, 0666), 0); /* anybody may have written that */
+        ck_assert_int_eq(chmod(path, 0666), 0); /* any user may have written it */
         fake_pass(&bed.fake, SL_NS_PER_S);
         ck_assert_uint_eq(bed.self->peer_count, 1);
         ck_assert_int_eq(chmod(path, 0644), 0);
@@ -1712,7 +1712,7 @@ START_TEST(a_file_names_peers_and_is_read_again)
 
         ck_assert_uint_eq(bed.self->peer_count, 2);
         ck_assert_str_eq(bed.net.where, "10.0.0.3:1");
-        file_write(path, "b@10.0.0.9:1\n"); /* it moved: it never answered where it was */
+        file_write(path, "b@10.0.0.9:1\n"); /* it moved, and never answered at its old address */
         fake_pass(&bed.fake, SL_NS_PER_S);
         ck_assert_uint_eq(bed.self->peer_count, 2);
         ck_assert_str_eq(bed.net.where, "10.0.0.9:1");
@@ -1728,7 +1728,7 @@ START_TEST(a_peer_of_the_file_that_cannot_be_spoken_to_is_tried_again)
         fake_set(&bed.fake, "cluster_plaintext", "true");
         (void)snprintf(path, sizeof(path), "%s/peers", bed.fake.paths.shm_dir);
         file_write(path, "b@10.0.0.2:1\n");
-        bed.net.add_fails = SL_ERR_CONFIG; /* its key is half there */
+        bed.net.add_fails = SL_ERR_CONFIG; /* its key is half written */
         fake_set(&bed.fake, "peers_file", path);
         fake_pass(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_uint_eq(bed.net.add_count, 0);
@@ -1809,7 +1809,7 @@ START_TEST(holders_alone_are_asked)
         object_put("here", 100);
         uint64_t seq = fetch_send(two_keys, 2);
         ck_assert_uint_eq(book.lookup_count, 1);
-        ck_assert_uint_eq(book.last.count, 1); /* what is here is not asked for */
+        ck_assert_uint_eq(book.last.count, 1); /* keys that are present are not requested */
         ck_assert_uint_eq(book.ids[0], sl_key_id("there", 5));
         ck_assert_uint_ge(book.flush_count, 1);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
@@ -1905,7 +1905,7 @@ START_TEST(a_silent_directory_costs_its_share)
         tr_holders_found(bed.self, book.last.cookie, SL_ERR_TIMEOUT, NULL, 0);
         fake_pass(&bed.fake, 0);
 
-        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1); /* those who are known */
+        ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1); /* those that are known */
         struct sl_msg pin;
         bool first = fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin);
         peer_has_nothing(first ? "b" : "c");
@@ -2070,7 +2070,7 @@ START_TEST(a_large_fetch_asks_in_batches)
         ck_assert_uint_eq(book.lookup_count, 2);
         ck_assert_uint_eq(book.last.count, 10);
 
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* this process stood still */
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* this process was stopped */
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
         ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_TIMEOUT);
         for (uint64_t cookie = 0; cookie < 2; cookie++) {

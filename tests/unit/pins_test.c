@@ -302,7 +302,7 @@ static void client_live(const char *dir, int orders, int answers)
                 (void)pause();
             }
             continue;
-        } else if (order == 'c') { /* a fork closes its copy, as each does that ends */
+        } else if (order == 'c') { /* a fork closes its copy, as every ending one does */
             pid_t fork_pid = fork();
             if (fork_pid == 0) {
                 sl_pins_leave(&pins);
@@ -351,11 +351,11 @@ static const struct {
     {"", false, SL_CLIENT_LIVES},
     {"c", false, SL_CLIENT_LIVES},
     {"t", false, SL_CLIENT_UNLOCKED},
-    {"s", false, SL_CLIENT_UNLOCKED}, /* all descriptors; the mapping stays */
+    {"s", false, SL_CLIENT_UNLOCKED}, /* all descriptors; the mapping remains */
     {"sf", false, SL_CLIENT_UNLOCKED},
     {"e", false, SL_CLIENT_GONE},
     {"te", false, SL_CLIENT_GONE},
-    {"x", false, SL_CLIENT_GONE}, /* the process stays, and its program is another */
+    {"x", false, SL_CLIENT_GONE}, /* the process continues with another program */
     {"fx", false, SL_CLIENT_GONE},
     {"", true, SL_CLIENT_GONE},
     {"f", true, SL_CLIENT_GONE}, /* the fork has the file, and no lock */

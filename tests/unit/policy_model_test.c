@@ -142,7 +142,7 @@ START_TEST(a_disk_that_is_full_drops_what_is_oldest_unless_it_was_wanted)
 
         struct model_result result = run(&model_lru, rows, SL_COUNT(rows), &options);
 
-        ck_assert_uint_eq(result.hit_count, 2); /* 1 twice; 2 went */
+        ck_assert_uint_eq(result.hit_count, 2); /* 1 twice; 2 was evicted */
         ck_assert_uint_eq(result.rewritten_count, 1);
         options.disk.capacity_bytes = 1;
         result = run(&model_lru, rows, SL_COUNT(rows), &options);
@@ -184,7 +184,7 @@ END_TEST
 
 START_TEST(a_budget_goes_to_what_is_wanted_again)
     {
-        /* half of the requests are of a hundred chains in turn, half never come again */
+        /* half of the requests are of a hundred chains in turn, half never recur */
         enum { COUNT = 6000 };
         static row rows[COUNT];
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -257,7 +257,7 @@ START_TEST(chances_grow_with_time_and_are_those_that_were_seen)
         struct sl_density *density = NULL;
         uint32_t unit = 0;
         ck_assert_int_eq(sl_density_create(&options, &density), SL_OK);
-        /* of a hundred that come, ten are wanted within 256 references, and none after that */
+        /* of a hundred that are put, ten are used within 256 references, and none after that */
         for (uint64_t hash = 1; hash <= 100000; hash++) {
             unit = sl_density_enter(density, hash, (uint32_t)hash, &wanted);
             for (uint64_t age = 0; age < 8; age++) {

@@ -642,8 +642,8 @@ static const struct {
     const char *nic;
     int code;
 } failed_inits[] = {
-    {"broken", 1}, /* another try may help */
-    {"wrong", 2},  /* none does: the settings are to be mended */
+    {"broken", 1}, /* another attempt may help */
+    {"wrong", 2},  /* none helps: the settings must be corrected */
 };
 
 START_TEST(failed_init_exits_without_saying_ready)
@@ -788,7 +788,7 @@ START_TEST(message_of_a_later_release_is_refused_in_its_own_type)
         ck_assert_int_eq(mailbox_wait(node->client, 20 * SECOND), SL_OK);
         ck_assert_int_eq(sl_mailbox_receive(node->client, &from, &frame, &length_bytes), SL_OK);
         ck_assert_int_eq(sl_codec_decode(node->codec, frame, length_bytes, &reply, NULL),
-                         SL_ERR_UNSUPPORTED); /* nor does this test know it */
+                         SL_ERR_UNSUPPORTED); /* this test does not know it either */
         ck_assert_uint_eq(reply.type, 901);
         ck_assert_uint_eq(reply.reply_to, 7);
         ck_assert_int_eq(reply.code, SL_ERR_UNSUPPORTED);

@@ -259,7 +259,7 @@ START_TEST(hostile_tail_is_a_protocol_error)
             rig_load(&rig);
             atomic_store(&rig.shared->tail, rig.reader.head + shifts[i]);
             ck_assert_int_eq(read_out(&rig), SL_ERR_PROTOCOL);
-            /* It stays one: nothing was taken. */
+            /* The error stays: no frame was taken. */
             ck_assert_int_eq(read_out(&rig), SL_ERR_PROTOCOL);
         }
         /* A tail that is set back before the reader's position. */
@@ -314,7 +314,7 @@ START_TEST(frame_of_an_earlier_round_is_refused)
         rig_load(&rig);
         uint64_t begin = rig.reader.head;
         uint64_t end = rig.writer.tail;
-        /* The writer says that it has written the same once more, a round later, and has not. */
+        /* The writer claims that it has written the same again, a round later, and has not. */
         rig_turn(&rig, begin + RING);
         atomic_store(&rig.shared->tail, end + RING);
         ck_assert_int_eq(read_out(&rig), SL_ERR_PROTOCOL);
@@ -427,7 +427,7 @@ struct pair {
     struct rig rig;
     int bell;
     uint64_t bells;  /* the writer's count */
-    uint64_t sleeps; /* that the reader announced; a frame may come before it does */
+    uint64_t sleeps; /* announced by the reader; a frame may arrive before */
     uint64_t late;   /* frames without a doorbell */
 };
 
@@ -527,7 +527,7 @@ START_TEST(killed_writer_leaves_whole_frames_in_order)
             for (;;) {
                 if (!killed && read >= kill_after) {
                     for (volatile uint64_t i = 0; i < spins; i++) {
-                        /* some more of the next frame gets written */
+                        /* a part of the next frame is written */
                     }
                     ck_assert_int_eq(kill(pid, SIGKILL), 0);
                     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);

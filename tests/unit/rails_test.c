@@ -225,14 +225,14 @@ START_TEST(a_piece_goes_by_the_rail_that_it_wants)
         ck_assert_uint_eq(rail_bytes(&a, 0), 2 * 4096);
         ck_assert_uint_eq(rail_bytes(&a, 1), 6 * 4096);
 
-        for (uint64_t i = 2; i < 6; i++) { /* never the other one's turn */
+        for (uint64_t i = 2; i < 6; i++) { /* never on the other one */
             post_wanting(key, second, i);
             check_wanting(i);
         }
         ck_assert_uint_eq(rail_bytes(&a, 0), 2 * 4096);
 
         post_wanting(key, second, 6);
-        rail_break(1); /* while they are under way, and before others are posted */
+        rail_break(1); /* while they are in flight, and before others are posted */
         post_wanting(key, second, 7);
         PAIR_UNTIL(&a, &b, end_done_of(&a, 7) != NULL);
         check_wanting(6);
@@ -395,7 +395,7 @@ START_TEST(a_rail_that_breaks_gives_its_pieces_to_the_other)
         ck_assert_uint_eq(a.dones[0].moved_bytes, MEMORY);
         ck_assert(pattern_is(a.bytes, MEMORY, 6));
         ck_assert_uint_gt(rail_bytes(&a, 0), MEMORY / 2);
-        ck_assert_uint_eq(a.downs, 0); /* the peer as such was there all the time */
+        ck_assert_uint_eq(a.downs, 0); /* the peer itself was reachable all the time */
     }
 END_TEST
 
@@ -724,7 +724,7 @@ static const struct {
     {HEAD "\1\0\1\0\0\0xy", 14, SL_ERR_PROTOCOL},
     {"SLTR\1\1\1\0\1\0\0\0x", 13, SL_ERR_VERSION},
     {"SLTR\2\2\1\0\1\0\0\0x", 13, SL_ERR_PROTOCOL}, /* no flag */
-    {"SLTR", 4, SL_OK},                             /* a plain blob, whatever it says */
+    {"SLTR", 4, SL_OK},                             /* a plain blob, whatever it contains */
     {"plain", 5, SL_OK},
     {"", 0, SL_OK},
 };

@@ -237,7 +237,7 @@ START_TEST(a_new_registrar_judges_anew)
         node_put(node, "client.1", "a", LENGTH);
         node_put_block(node, "client.1", "m/b", 1, LENGTH, 0);
         node_put_block(node, "client.1", "m/c", 1, LENGTH, 0);
-        want(node, "m/c/0"); /* is to be written, and was not yet */
+        want(node, "m/c/0"); /* is about to be written */
 
         node_restart(node);
         node_client(node, "client.1", 11);
@@ -256,7 +256,7 @@ START_TEST(what_nobody_comes_back_for_is_not_written_once_that_is_learnt)
     {
         struct node *node = node_with(reuse);
         node_put(node, "client.1", "hot", LENGTH);
-        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1); /* nothing is learnt yet */
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1); /* nothing has been learnt yet */
         for (uint32_t n = 0; n < 20000; n++) { /* no value of a single use is wanted again */
             char key[16];
             (void)snprintf(key, sizeof(key), "k%u", n);
@@ -344,7 +344,7 @@ START_TEST(of_equals_all_blocks_of_a_request_are_written_or_none)
         enum { REQUESTS = 12, BLOCKS = 5 };
         struct node *node = node_with(budget);
         uint32_t written_count = 0;
-        told(node, BUDGET / 4, 0); /* for every second */
+        told(node, BUDGET / 4, 0); /* reported every second */
         for (uint32_t i = 0; i < REQUESTS * BLOCKS; i++) {
             block_put(node, 100 + i / BLOCKS, i);
         }

@@ -302,7 +302,7 @@ START_TEST(grants_of_others_and_of_the_other_kind_are_refused)
         ck_assert_int_eq(publish(node, "client.1", &large, 1, 0, 0)->codes[0], SL_ERR_INVALID);
 
         ck_assert(!node_sees(node, "a"));
-        ck_assert_int_eq(publish_one(node, "client.1", "a", &mine), SL_OK); /* it stood all along */
+        ck_assert_int_eq(publish_one(node, "client.1", "a", &mine), SL_OK); /* valid all along */
         ck_assert_int_eq(node_commit(node, "client.1", "k", &keyed), SL_OK);
         sl_pins_destroy(&pins);
         node_end(node);
@@ -354,7 +354,7 @@ START_TEST(grants_ahead_keep_their_bounds)
         }
 
         ck_assert_uint_eq(granted, bounds[_i].want);
-        uint64_t more = bounds[_i].want < bounds[_i].asked ? 1 : 0; /* nor by asking again */
+        uint64_t more = bounds[_i].want < bounds[_i].asked ? 1 : 0; /* and none by asking again */
         ck_assert_uint_eq(publish(node, name, NULL, 0, more, bounds[_i].length)->ahead_count, 0);
         for (uint32_t i = 0; i < bounds[_i].clients; i++) {
             sl_pins_destroy(&pins[i]);
@@ -370,7 +370,7 @@ START_TEST(a_used_grant_makes_room_for_the_next)
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         char key[16];
         struct sl_item_grant next = grant_of(node, "client.1");
-        for (uint32_t i = 0; i < 1000; i++) { /* memory has room for 200: the oldest go */
+        for (uint32_t i = 0; i < 1000; i++) { /* memory has space for 200: the oldest are evicted */
             snprintf(key, sizeof(key), "k%u", i);
             struct named item = item_of(key, &next);
             struct answer *answer = publish(node, "client.1", &item, 1, 1, SIZE);

@@ -345,7 +345,7 @@ START_TEST(a_full_node_evicts_the_oldest_until_one_has_room)
         ck_assert(node_sees(node, "a0") && node_sees(node, "b1") && node_sees(node, "a1"));
         ck_assert_uint_eq(used_of(node, "b:1"), SL_MIB);
         ck_assert_uint_eq(node_metric(node, "contributed_used_bytes"), 2 * SL_MIB);
-        /* a whole MiB wants all of one: as many go as it takes, whosever they are */
+        /* a whole MiB needs all of one: as many values leave as it takes, of any owner */
         ck_assert_int_eq(put_where(node, "y", SL_MIB, NULL, NULL), SL_OK);
         ck_assert(node_sees(node, "y"));
         sums_are_exact(node);
@@ -548,7 +548,7 @@ START_TEST(a_commit_without_a_contribution_is_refused)
         node_client(node, "client.1", 11);
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
         struct sl_item_grant grant = node_grant(node, "client.1", "k", HALF);
-        ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK); /* nothing of it is visible */
+        ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK); /* no value is visible */
 
         ck_assert_int_eq(node_commit(node, "client.1", "k", &grant), SL_ERR_NO_SPACE);
 
@@ -631,7 +631,8 @@ START_TEST(what_is_on_its_way_to_disk_is_waited_for)
         struct sl_entry at;
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
-        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK); /* DISK_WRITE is out */
+        ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL),
+                         SL_OK); /* DISK_WRITE in flight */
 
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_ERR_INCOMPLETE);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
@@ -865,7 +866,7 @@ START_TEST(what_moves_during_the_walk_is_waited_for)
         }
         while (tierer_write(node, 1, SL_OK) > 0) {
         }
-        ck_assert_int_eq(put_where(node, "v", 100, "a", NULL), SL_OK); /* DISK_WRITE is out */
+        ck_assert_int_eq(put_where(node, "v", 100, "a", NULL), SL_OK); /* DISK_WRITE in flight */
         ck_assert(node_entry(node, "v", &entry));
         ck_assert_uint_gt(entry.ref, 0);
         sl_ref last = entry.ref;
@@ -945,7 +946,7 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
         ck_assert_uint_le(node->fake.job_count - before, 3);
         ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
 
-        ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK); /* nothing is missing now */
+        ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK); /* now it is complete */
         fake_pass(&node->fake, 200 * SL_NS_PER_MS);
         ck_assert_str_eq(self->health_reason, "");
         node->fake.job_refused = SL_OK;
@@ -1071,7 +1072,7 @@ static void history_reserve(struct history *at)
                               .budget_ns = SL_NS_PER_MS,
                               .contributions = {chance(at, 2) == 0 ? "c1" : "c2"},
                               .contribution_count = chance(at, 2)};
-    if (!node_reserve(at->node, &ask, &grants)) { /* the disk is to have something first */
+    if (!node_reserve(at->node, &ask, &grants)) { /* the disk needs some values first */
         ck_assert(at->disk);
         fake_pass(&at->node->fake, SL_NS_PER_MS);
         ck_assert(node_reserved(at->node, &ask, &grants));

@@ -193,7 +193,7 @@ START_TEST(no_turn_looks_at_all_values_of_a_segment)
         fake_pass(&node->fake, SL_NS_PER_S);
         ck_assert(tierer_reclaimed(node, 1, seq));
 
-        ck_assert_uint_lt(looks, 20 * count); /* each came nine times */
+        ck_assert_uint_lt(looks, 20 * count); /* each was visited nine times */
         node_end(node);
     }
 END_TEST
@@ -934,14 +934,14 @@ START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
         struct node *node = node_with_k0_on_disk();
         fake_die(&node->fake, proc_of(TIERER_PID));
         uint64_t seq = promote_ask(node, "client.1", k0, 1);
-        fake_pass(&node->fake, SL_NS_PER_S); /* it may be back in a moment */
+        fake_pass(&node->fake, SL_NS_PER_S); /* it may return in a moment */
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
         fake_pass(&node->fake, 5 * SL_NS_PER_S);
 
         seq = promote_ask(node, "client.1", k0, 1);
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_UNREACHABLE);
-        ck_assert(on_disk(node, "k0")); /* for when it is back */
+        ck_assert(on_disk(node, "k0")); /* for its return */
         struct sl_entry entry;
         ck_assert(node_entry(node, "k0", &entry));
         struct found found = {.key = "k0",
@@ -1493,7 +1493,7 @@ START_TEST(removal_of_what_may_be_on_disk_waits_for_the_scan)
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         struct sl_msg again = {.type = SL_MSG_REMOVE};
         again.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
-        fake_give(&node->fake, "client.1", &again); /* it is gone, but for how long? */
+        fake_give(&node->fake, "client.1", &again); /* it is missing, but for how long? */
         ck_assert(!fake_take_reply(&node->fake, "client.1", again.seq, &reply));
 
         tierer_arrive(node, TIERER_PID + 1);
@@ -1601,7 +1601,7 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
         fake_give(&node->fake, "client.1", &one);
         ck_assert(!fake_take_reply(&node->fake, "client.1", one.seq, &reply));
         uint32_t forgotten = tierer_forget(node, SL_OK);
-        ck_assert(_i == 0 ? forgotten == 1 : forgotten > 1); /* others make room for a note */
+        ck_assert(_i == 0 ? forgotten == 1 : forgotten > 1); /* others leave space for a record */
         ck_assert(fake_take_reply(&node->fake, "client.1", one.seq, &reply));
 
         all.body.remove.all = true;
@@ -1810,7 +1810,7 @@ START_TEST(a_block_of_which_a_part_is_reclaimed_goes_whole)
         ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &request));
         ck_assert_uint_eq(request.body.disk_forget.items.count,
-                          1); /* what lies in the other segment */
+                          1); /* those in the other log file */
         ck_assert_str_eq(request.body.disk_forget.items.at[0].key.at, "m/b/1");
         node_end(node);
     }
@@ -2046,7 +2046,7 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
         } while (grants.at[0].code == SL_OK);
         ck_assert_uint_gt(count, IN_FLIGHT);
         tierer_arrive(node, TIERER_PID);
-        tierer_ready(node); /* as much as may be is sent to it, and it answers nothing */
+        tierer_ready(node); /* everything possible is sent to it, and it answers nothing */
         for (uint32_t i = 0; i < IN_FLIGHT; i++) {
             keys[i] = sl_text_of(names[i]);
         }
@@ -2058,7 +2058,7 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
             removed += gone[i];
         }
         ck_assert_uint_gt(removed, 0);
-        ck_assert_uint_lt(removed, IN_FLIGHT); /* the index has no room to note them all */
+        ck_assert_uint_lt(removed, IN_FLIGHT); /* the index has no space to record them all */
         fake_die(&node->fake, proc_of(TIERER_PID));
         node_restart(node);
         tierer_arrive(node, TIERER_PID + 1);
@@ -2114,7 +2114,7 @@ START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
         }
 
         sl_err code = SL_ERR_DISK_AWAY;
-        for (uint32_t i = 0; code == SL_ERR_DISK_AWAY; i++) { /* as long as it can be noted */
+        for (uint32_t i = 0; code == SL_ERR_DISK_AWAY; i++) { /* as long as it can be recorded */
             ck_assert_uint_lt(i, 1000);
             (void)snprintf(name, sizeof(name), "r%u-%0880u", i, 0);
             code = node_remove(node, "client.1", name);
@@ -2146,8 +2146,7 @@ START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
         if (_i == 0) {
             fake_die(&node->fake, proc_of(TIERER_PID));
         } else {
-            node_restart(
-                node); /* the tierer lives, and writes what the registrar before asked for */
+            node_restart(node); /* the tierer lives, and writes for the previous registrar */
         }
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
         fake_give(&node->fake, "client.1", &msg);

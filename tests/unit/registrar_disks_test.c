@@ -491,7 +491,7 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
         struct sl_item_grant grant = node_grant(node, "client.1", key_of(a), 777); /* another one */
         ck_assert_int_eq(node_commit(node, "client.1", key_of(a), &grant), SL_OK);
-        ck_assert_uint_eq(write_to(node, 1), 1); /* not to be held up by A */
+        ck_assert_uint_eq(write_to(node, 1), 1); /* A does not delay it */
 
         sl_err code;
         tierer_play(0, stores[0]);
@@ -1188,7 +1188,7 @@ START_TEST(path_taken_out_costs_its_objects_alone)
         node_put(node, "client.1", "kept", 5000); /* in memory, on A or B or on its way */
         restart_with(node, "/two");
         uint64_t seq = promote(node, key_of(a));
-        ck_assert_int_eq(promoted(node, seq), SL_ERR_INCOMPLETE); /* it may still come */
+        ck_assert_int_eq(promoted(node, seq), SL_ERR_INCOMPLETE); /* it may still appear */
 
         disk_tells(node, 0, stores[1], 1, TIERER_PID + 20);
         for (uint32_t i = 0; i < 10; i++) {

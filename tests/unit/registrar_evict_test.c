@@ -258,7 +258,7 @@ START_TEST(pinned_bytes_are_not_given_to_another)
 
         ck_assert_uint_ne(grant.offset_bytes, entry.extent.offset_bytes);
         ck_assert(!node_sees(node, "k0"));
-        ck_assert(!node_sees(node, "k1")); /* its bytes were taken instead */
+        ck_assert(!node_sees(node, "k1")); /* its bytes were used instead */
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
         sl_pins_release(pins, pin);
         fake_pass(&node->fake, 100 * SL_NS_PER_MS);
@@ -558,7 +558,7 @@ START_TEST(a_block_without_space_for_all_its_parts_gets_none)
 
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
         ck_assert_uint_eq(grants.at[1].code, SL_ERR_NO_SPACE);
-        ck_assert_uint_eq(grants.at[2].code, SL_OK); /* who needs less is not refused with it */
+        ck_assert_uint_eq(grants.at[2].code, SL_OK); /* a smaller request is not refused with it */
         ck_assert_uint_eq(node_metric(node, "block_count"), 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG + HALF);
         node_end(node);
@@ -581,7 +581,7 @@ START_TEST(a_waiting_block_is_granted_whole)
         ck_assert(!node_reserve(node, &ask, &grants));
         ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
         ck_assert(!node_reserved(node, &ask, &grants));
-        ck_assert_uint_eq(node_metric(node, "block_count"), 0); /* nothing is kept while it waits */
+        ck_assert_uint_eq(node_metric(node, "block_count"), 0); /* nothing is kept meanwhile */
 
         ck_assert_int_eq(node_abort(node, "client.1", &held[1]), SL_OK);
 
@@ -723,7 +723,7 @@ START_TEST(a_miss_is_explained)
         ck_assert_uint_eq(story(node, "open").code, SL_ERR_BUSY);
         ck_assert_str_eq(story(node, "never").text.at, "not seen since the registrar started");
         ck_assert_uint_eq(story(node, "never").ago_ns, 0);
-        ck_assert_str_eq(story(node, "k4/0/kv").text.at, "removed"); /* a part of what went */
+        ck_assert_str_eq(story(node, "k4/0/kv").text.at, "removed"); /* a part of a removed one */
         ck_assert_str_eq(story(node, "/").text.at, "not seen since the registrar started");
         node_end(node);
     }
@@ -800,7 +800,7 @@ START_TEST(memory_stays_below_its_ceiling_under_churn)
         msg.body.remove.all = true;
         fake_give(&node->fake, "client.1", &msg);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0); /* nothing was lost on the way */
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 0); /* no space was lost */
         node_end(node);
     }
 END_TEST

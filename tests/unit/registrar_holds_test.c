@@ -226,12 +226,12 @@ START_TEST(a_hand_over_is_whole_when_its_last_block_is_held_and_all_are_committe
         ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_ERR_NOT_FOUND); /* a is not committed */
         grants = first;
         block_commit(node, "m/a");
-        ck_assert_int_eq(hold_ask(node, 5, "m/c"), SL_ERR_NOT_FOUND); /* it has not come to c */
+        ck_assert_int_eq(hold_ask(node, 5, "m/c"), SL_ERR_NOT_FOUND); /* it has not reached c */
 
         ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_OK);
 
         ck_assert_int_eq(hold_ask(node, 6, "m/b"), SL_ERR_NOT_FOUND);
-        ck_assert_uint_eq(node_metric(node, "held_count"), 2); /* to ask changes nothing */
+        ck_assert_uint_eq(node_metric(node, "held_count"), 2); /* asking changes nothing */
         ck_assert_int_eq(hold_ask(node, 5, "m/b"), SL_OK);
         node_end(node);
     }
@@ -385,7 +385,7 @@ START_TEST(a_block_that_is_gone_ends_no_worse)
         ck_assert_int_eq(node_abort(node, "client.1", &grants.at[0]), SL_OK);
         block_hand_over(node, "m/b", 5);
         ck_assert_int_eq(node_remove(node, "client.1", "m/b"), SL_OK);
-        pressure(node); /* the records are others' now */
+        pressure(node); /* the records belong to others now */
 
         ck_assert_int_eq(hold_end(node, 5), SL_OK);
 

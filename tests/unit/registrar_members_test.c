@@ -215,7 +215,7 @@ START_TEST(power_cut_between_two_lists_costs_nothing)
             }
         }
         ck_assert_uint_eq(writes_of_both(node), _i == 3);
-        disks[0].blank = false; /* as if both had values of before */
+        disks[0].blank = false; /* as if both had earlier values */
         disks[1].blank = false;
         node_end(node);
         node = node_start(settings);
@@ -538,7 +538,7 @@ START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
         fake_answer(&node->fake, tierer_of(0), &msg, &reply);
 
         fresh.blank = true;
-        tierer_come(node, 1, TIERER_PID + 6); /* the list is another one */
+        tierer_come(node, 1, TIERER_PID + 6); /* the list has changed */
         ck_assert_int_eq(disk_tell(node, 1, &fresh), SL_OK);
         node_put(node, "client.1", "n", 4096);
         ck_assert(members_take(node, 0, &msg));

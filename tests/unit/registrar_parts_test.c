@@ -49,25 +49,25 @@ static const struct {
     enum reg_walk walk;
     const char *first, *second;
 } orders[] = {
-    {REG_WALK_TICK, "accesses", "promotion"}, /* nothing is chosen by recency before */
+    {REG_WALK_TICK, "accesses", "promotion"}, /* before anything is chosen by recency */
     {REG_WALK_TICK, "peers", "reservations"},
     {REG_WALK_TICK, "reservations", "fences"},
     {REG_WALK_TICK, "promotion", "retired"},
     {REG_WALK_AFTER, "populate", "contributions"},
     {REG_WALK_AFTER, "fences", "charges"},
     {REG_WALK_AFTER, "charges", "promotion"},
-    {REG_WALK_AFTER, "promotion", "parking"}, /* loads come before stores that wait */
+    {REG_WALK_AFTER, "promotion", "parking"}, /* loads have priority over waiting stores */
     {REG_WALK_AFTER, "reclaim", "parking"},
     {REG_WALK_AFTER, "parking", "admission"},
     {REG_WALK_AFTER, "admission", "writes"},
-    {REG_WALK_AFTER, "members", "writes"}, /* disks learn that something changes first */
+    {REG_WALK_AFTER, "members", "writes"}, /* disks are notified of a change first */
     {REG_WALK_AFTER, "removes", "forgets"},
     {REG_WALK_AFTER, "forgets", "flushes"},
     {REG_WALK_RECOVERED, "peers", "engines"},
     {REG_WALK_RECOVERED, "engines", "pools"},
     {REG_WALK_RECOVERED, "pools", "contributions"},
     {REG_WALK_RECOVERED, "contributions", "groups"},
-    {REG_WALK_RECOVERED, "groups", "retired"}, /* what all of these gave up */
+    {REG_WALK_RECOVERED, "groups", "retired"}, /* released by all of these */
     {REG_WALK_ARRIVED, "fences", "disks"},
     {REG_WALK_LEFT, "parking", "groups"}, /* requests, what was being written, the disk */
     {REG_WALK_LEFT, "answers", "groups"},
@@ -76,7 +76,7 @@ static const struct {
     {REG_WALK_LEFT, "disks", "fences"},
     {REG_WALK_DIED, "engines", "pools"},
     {REG_WALK_DIED, "contributions", "retired"},
-    {REG_WALK_COMMITTED, "holds", "admission"}, /* a hold, before anybody could evict */
+    {REG_WALK_COMMITTED, "holds", "admission"}, /* a hold, before any eviction */
     {REG_WALK_COMMITTED, "holds", "transients"},
     {REG_WALK_COMMITTED, "holds", "evict"},
     {REG_WALK_SWITCHED, "charges", "segments"},

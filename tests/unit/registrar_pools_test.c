@@ -286,7 +286,7 @@ START_TEST(who_waits_hears_ready_and_maps_it)
     {
         struct node *node = node_ready();
         char mappers[1024];
-        uint64_t early = await(node, OTHER, 0); /* before anybody makes it */
+        uint64_t early = await(node, OTHER, 0); /* before it is made */
         ck_assert(silent(node, OTHER, early));
 
         uint64_t epoch = engine_owns(node);
@@ -315,7 +315,7 @@ START_TEST(a_wait_ends_by_its_deadline_and_says_for_whom)
         uint64_t nobody = await(node, OTHER, 0);
         fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
         expect(node, OTHER, nobody, SL_ERR_TIMEOUT, "no process makes it");
-        ck_assert_uint_eq(row_state(node, NULL, NULL), 0); /* and no row is left */
+        ck_assert_uint_eq(row_state(node, NULL, NULL), 0); /* and no row remains */
 
         ck_assert_int_eq(code_of(node, ENGINE, take(node, ENGINE, BYTES, false)), SL_OK);
         uint64_t slow = await(node, OTHER, 0);
@@ -372,7 +372,7 @@ START_TEST(a_wait_that_is_given_up_leaves_nothing)
         (void)engine_owns(node);
         char mappers[1024];
         ck_assert_uint_eq(row_state(node, mappers, NULL), 2);
-        ck_assert_str_eq(mappers, ""); /* the dead one does not map it */
+        ck_assert_str_eq(mappers, ""); /* the dead one no longer maps it */
         node_end(node);
     }
 END_TEST
@@ -628,7 +628,7 @@ START_TEST(a_swapper_that_does_not_answer_is_killed)
 
         ck_assert_uint_eq(node->fake.killed_count, 1);
         ck_assert(sl_proc_id_equal(node->fake.killed[0], proc_of(SWAPPER_PID)));
-        expect(node, ENGINE, asked, SL_ERR_TIMEOUT, SWAPPER); /* its second was over before */
+        expect(node, ENGINE, asked, SL_ERR_TIMEOUT, SWAPPER); /* its second had already passed */
         ck_assert_uint_eq(row_state(node, NULL, NULL), 3);
         fake_die(&node->fake, proc_of(SWAPPER_PID));
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
@@ -671,7 +671,7 @@ START_TEST(a_client_that_does_not_answer_keeps_it_until_it_dies)
         ck_assert_uint_eq(node->fake.killed_count, 0);
         fake_pass(&node->fake, 60 * SL_NS_PER_S);
         ck_assert_uint_eq(row_state(node, NULL, NULL), 3);
-        uint64_t next = take(node, ENGINE, BYTES, false); /* waits until it is gone */
+        uint64_t next = take(node, ENGINE, BYTES, false); /* waits until it no longer exists */
         ck_assert(silent(node, ENGINE, next));
         fake_die(&node->fake, proc_of(OTHER_PID));
         ck_assert_uint_gt(state_of(node, ENGINE, next).epoch, epoch);

@@ -80,7 +80,7 @@ START_TEST(contribution_is_answered_when_its_first_puts_find_memory)
         fake_job_run(&node->fake, 10 * SL_NS_PER_MS);
         ck_assert(answered(node, seq));
         ck_assert_uint_eq(there(node), LEAD_BYTES);
-        ck_assert_ptr_null(node->fake.held_job); /* and nothing is in their way */
+        ck_assert_ptr_null(node->fake.held_job); /* and they are not delayed */
         (void)node_grant(node, "client.1", "small", 4096);
         (void)node_grant(node, "client.1", "large", SL_MIB);
         node_end(node);
@@ -391,7 +391,7 @@ START_TEST(node_of_its_own_populates_all_of_its_memory)
         struct node *node = node_held(own);
         populate_for(node, 2 * SL_NS_PER_S, SL_NS_PER_MS);
         ck_assert_uint_eq(there(node), 160 * SL_MIB);
-        ck_assert_ptr_null(node->fake.held_job); /* and then nothing more */
+        ck_assert_ptr_null(node->fake.held_job); /* and then no more */
         node_end(node);
     }
 END_TEST
@@ -427,7 +427,7 @@ START_TEST(restarted_registrar_goes_on_where_the_one_before_was)
         ck_assert_uint_gt(before, LEAD_BYTES);
         ck_assert_uint_lt(before, 128 * SL_MIB);
 
-        node_restart(node); /* a job may be at work */
+        node_restart(node); /* a job may be running */
 
         ck_assert_uint_eq(there(node), before);
         node_client(node, "client.1", 11);

@@ -368,7 +368,7 @@ START_TEST(prefetch_ends_at_its_deadline)
         ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_TIMEOUT);
         ck_assert_int_eq(answer(node, "client.1", seq, 11), SL_ERR_TIMEOUT);
         answer_read(node, &ahead, 4);
-        ck_assert(in_memory(node, 0)); /* it was on its way */
+        ck_assert(in_memory(node, 0)); /* it was in flight */
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
         node_end(node);
     }
@@ -710,7 +710,7 @@ START_TEST(the_room_of_a_session_that_came_back_is_the_next_ones)
         }
         ck_assert(in_memory(node, 0) && in_memory(node, 19));
         for (uint32_t n = 0; rooms[_i].how == IT_CAME_BACK && n < 20; n++) {
-            uint64_t used = promote(node, n); /* as a reader's note of it */
+            uint64_t used = promote(node, n); /* like a reader's note of it */
             ck_assert_int_eq(answer(node, "client.2", used, 0), SL_ERR_EXISTS);
         }
         fake_pass(&node->fake, (rooms[_i].how == ITS_TIME_IS_OVER ? 61 : 1) * SL_NS_PER_S);

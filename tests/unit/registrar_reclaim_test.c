@@ -145,7 +145,7 @@ START_TEST(a_share_of_the_segment_is_kept_what_was_wanted_last_first)
     {
         struct node *node = node_with(16, 0x000f);
         ck_assert_uint_ge(16, 2 * SEGMENT_BY);
-        /* Then much was written, and others were wanted: their time is another. */
+        /* Then much was written, and others were used: their time has passed. */
         for (uint32_t i = 0; i < 40; i++) {
             char key[16];
             (void)snprintf(key, sizeof(key), "later%u", i);
@@ -213,7 +213,7 @@ START_TEST(a_reclaim_that_is_asked_again_is_answered_once)
         uint64_t second = reclaim_ask(node, 1);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
 
-        ck_assert(!reclaimed(node, first)); /* given up by who asked */
+        ck_assert(!reclaimed(node, first)); /* its requester gave up */
         ck_assert(reclaimed(node, second));
         ck_assert(in_memory(node, 0));
         node_end(node);
@@ -240,7 +240,7 @@ START_TEST(demand_is_read_before_what_is_kept)
         read.body.disk_read_reply.codes = (struct sl_u64s){.at = codes, .count = 1};
         fake_answer(&node->fake, "tierer.0", &request, &read);
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
-        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK); /* its segment went */
+        ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK); /* its log file was removed */
         node_end(node);
     }
 END_TEST
@@ -432,7 +432,7 @@ START_TEST(what_is_held_and_on_disk_alone_comes_into_memory)
         ck_assert(block_is(node, 2, true));
         squeeze_in_vain(node);
         ck_assert(block_is(node, 2, true));
-        block_hold(node, 2); /* nothing is read twice */
+        block_hold(node, 2); /* no value is read twice */
         ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
 
         block_let_go(node);
@@ -483,7 +483,7 @@ START_TEST(a_segment_stays_when_what_is_held_there_cannot_be_read)
         ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 2);
         uint64_t seq = reclaim_ask(node, 1);
         ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 2);
-        ck_assert(!reclaimed(node, seq)); /* not at once: the tierer would ask in a circle */
+        ck_assert(!reclaimed(node, seq)); /* not at once: the tierer would ask in a loop */
 
         fake_pass(&node->fake, SL_NS_PER_S);
 
@@ -612,7 +612,7 @@ END_TEST
 START_TEST(what_has_no_room_in_memory_goes_at_once)
     {
         struct node *node = node_with(4, 15);
-        for (uint32_t i = 0; i < 64; i++) { /* nothing of it is on disk */
+        for (uint32_t i = 0; i < 64; i++) { /* none of it is on disk */
             char key[16];
             (void)snprintf(key, sizeof(key), "new%u", i);
             node_put(node, "client.1", key, LENGTH);
@@ -1032,7 +1032,7 @@ START_TEST(what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile)
         }
 
         uint64_t seq = reclaim_ask(node, 1);
-        want(node, 4001); /* its new record is noted */
+        want(node, 4001); /* its new record is listed */
         fake_pass(&node->fake, SL_NS_PER_MS);
 
         ck_assert(reclaimed(node, seq));
@@ -1163,7 +1163,7 @@ START_TEST(a_block_is_kept_by_each_disk_on_its_own)
         other.body.disk_reclaim.segment = 1;
         fake_give(&node->fake, "tierer.1", &other);
         for (int i = 0; i < _i; i++) {
-            turn(node); /* the other one has begun to choose, or more */
+            turn(node); /* the other one has begun to choose, at least */
         }
 
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);

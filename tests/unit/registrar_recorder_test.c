@@ -314,7 +314,7 @@ START_TEST(a_file_of_somebody_else_is_left_alone)
         ck_assert_int_eq(fstat(fd, &about), 0);
         ck_assert_int_eq(about.st_size, 8);
         ck_assert_int_eq(close(fd), 0);
-        ck_assert(node_sees(node, "k")); /* the node serves */
+        ck_assert(node_sees(node, "k")); /* the node still serves */
         ck_assert(!((struct registrar *)node->fake.state)->recorder->on);
         recording_end(node);
     }
@@ -353,7 +353,7 @@ START_TEST(a_recording_ends_at_its_largest_size_and_says_so)
         ck_assert_uint_ge((uint64_t)about.st_size, 60 * SL_KIB);
         ck_assert_int_eq(seen.events[seen.count - 1].kind, SL_RECORDING_FULL);
         ck_assert(!((struct registrar *)node->fake.state)->recorder->on);
-        node_restart(node); /* and it stays so */
+        node_restart(node); /* and that persists */
         settle(node);
         ck_assert(!((struct registrar *)node->fake.state)->recorder->on);
         recording_read();

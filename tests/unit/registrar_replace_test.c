@@ -83,7 +83,7 @@ START_TEST(the_old_value_stays_until_the_commit)
         ck_assert(node_entry(node, "k", &entry));
         ck_assert_uint_eq(entry.extent.length_bytes, 9000);
         ck_assert_uint_eq(node_metric(node, "object_count"), 1);
-        ck_assert_uint_eq(node_metric(node, "used_bytes"), 12288); /* the old one is gone */
+        ck_assert_uint_eq(node_metric(node, "used_bytes"), 12288); /* the old one is freed */
         ck_assert_uint_eq(node_metric(node, "replaced_count"), 1);
         ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_OK); /* sent again */
         node_end(node);
@@ -328,7 +328,7 @@ START_TEST(the_answer_waits_until_the_old_copy_is_gone)
 
         uint64_t seq = commit_send(node, "client.1", &grant, "new", 0);
 
-        ck_assert(holds(node, "k", "new")); /* seen, and not acknowledged */
+        ck_assert(holds(node, "k", "new")); /* visible, but not acknowledged */
         ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
         (void)commit_send(node, "client.1", &grant, "new", seq); /* sent again */
         ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
@@ -371,7 +371,7 @@ START_TEST(a_copy_on_its_way_to_disk_is_waited_for)
 
         uint64_t seq = commit_send(node, "client.1", &grant, "new", 0);
         ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
-        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1); /* the old one lands */
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1); /* the old one is written */
         ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
         settle(node);
         ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
@@ -423,7 +423,7 @@ START_TEST(the_old_copy_does_not_come_back_with_a_successor)
         rescan(node, &found, 1);
 
         ck_assert(holds(node, "k", "new"));
-        (void)commit_send(node, "client.1", &grant, "new", seq); /* asked again: it still waits */
+        (void)commit_send(node, "client.1", &grant, "new", seq); /* sent again: it still waits */
         ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_INCOMPLETE);
         settle(node);
         ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
@@ -523,7 +523,7 @@ START_TEST(too_many_that_wait_try_again)
             ck_assert_int_eq(code, i < REG_REMOVES_MAX ? SL_ERR_INCOMPLETE : SL_ERR_BUSY);
         }
 
-        ck_assert(holds(node, key, key)); /* the last one is what it was */
+        ck_assert(holds(node, key, key)); /* the last one is unchanged */
         ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
         settle(node);
         (void)tierer_forget(node, SL_OK);
@@ -616,7 +616,7 @@ START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_sc
             ck_assert_int_eq(reserve_replace(node, "client.1", "k", 200, &grant), SL_OK);
             ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_INCOMPLETE);
             ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
-            fake_pass(&node->fake, 3 * SL_NS_PER_S); /* its time is over */
+            fake_pass(&node->fake, 3 * SL_NS_PER_S); /* its time has passed */
             if (i % 2 == 1) {
                 ck_assert_int_eq(node_remove(node, "client.1", "k"), SL_ERR_INCOMPLETE);
                 ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
@@ -640,7 +640,7 @@ START_TEST(a_removal_waits_for_what_was_replaced_before)
         node_put(node, "client.1", "k", 5000);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
         ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
-        uint64_t seq = commit_send(node, "client.1", &grant, "new", 0); /* its tombstone is out */
+        uint64_t seq = commit_send(node, "client.1", &grant, "new", 0); /* the tombstone is sent */
 
         msg.body.remove.keys = (struct sl_texts){&text, 1};
         fake_give(&node->fake, "client.1", &msg);

@@ -41,7 +41,7 @@ START_TEST(every_committed_object_is_still_there)
         ck_assert_uint_eq(after.extent.generation, before.extent.generation);
         ck_assert_uint_eq(after.extent.offset_bytes, before.extent.offset_bytes);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
-        node_put(node, "client.1", "new", 100); /* the client is known without another HELLO */
+        node_put(node, "client.1", "new", 100); /* the client is known without a new HELLO */
         ck_assert_int_eq(node_remove(node, "client.1", "m/b"), SL_OK);
         ck_assert(!node_sees(node, "m/b/0"));
         node_end(node);
@@ -441,7 +441,7 @@ START_TEST(a_removal_under_way_is_finished_by_the_successor)
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_ERR_NOT_FOUND);
-        node_restart(node); /* and nothing of it is left to do */
+        node_restart(node); /* and no work is left */
         ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 0);
         node_end(node);
     }
@@ -726,7 +726,7 @@ static void index_insert_behind(struct node *node, const char *key, const struct
 static const struct {
     const char *what;
     bool own_space;
-    uint64_t generation; /* 0: as good as any */
+    uint64_t generation; /* 0: any is valid */
     uint64_t length;
 } strangers[] = {
     {"the extent of another record", false, 0, 100},

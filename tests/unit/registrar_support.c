@@ -392,7 +392,7 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
     for (uint32_t i = 0; i < 2 && first && reply.code == SL_ERR_BUSY; i++) {
         if (fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence)) { /* it has served */
             fake_answer(&node->fake, tierer_name, &fence, &ok);
-        } else { /* marks of a scan that came to no end go first */
+        } else { /* leftover marks of an unfinished scan are cleared first */
             fake_pass(&node->fake, SL_NS_PER_MS);
         }
         msg.seq = 0;
@@ -435,7 +435,7 @@ uint32_t tierer_write(struct node *node, uint32_t segment, sl_err code)
         fake_answer(&node->fake, tierer_name, &request, &reply);
         total += count;
         if (code != SL_OK) {
-            break; /* it would be sent again for ever */
+            break; /* otherwise it would be resent forever */
         }
     }
     return total;

@@ -157,7 +157,7 @@ START_TEST(a_node_full_of_leases_has_no_space_until_they_end)
 
         ck_assert_int_eq(put(node, "k4"), SL_ERR_NO_SPACE);
         ck_assert_uint_eq(node_metric(node, "evict_skipped_count"), 4);
-        ck_assert_int_eq(put(node, "k4"), SL_ERR_NO_SPACE); /* they are not looked at again */
+        ck_assert_int_eq(put(node, "k4"), SL_ERR_NO_SPACE); /* they are not considered again */
         ck_assert_uint_eq(node_metric(node, "evict_skipped_count"), 4);
         bool answered = node_reserve(node, &ask, &grants);
         for (uint32_t i = 0; i < 100 && !answered; i++) {
@@ -490,7 +490,7 @@ START_TEST(bundles_of_many_members_come_and_go)
                                  SL_OK);
             }
         }
-        /* Room for 1024. Of a bundle all is there that came since it was last evicted. */
+        /* Space for 1024. A bundle contains all that was put since it was last evicted. */
         for (uint32_t b = 0; b < 5; b++) {
             bool before = false;
             for (uint32_t i = b; i < 1500; i += 5) {

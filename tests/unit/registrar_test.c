@@ -112,7 +112,7 @@ START_TEST(hello_refuses_a_bad_pin_segment)
         ck_assert_int_ne(node_hello_pins(node, "client.1", "client", 11, bad_segments[_i]), SL_OK);
 
         ck_assert_int_eq(node_hello(node, "client.1", "client", 11),
-                         SL_OK); /* nothing of it is left */
+                         SL_OK); /* none of it remains */
         node_end(node);
     }
 END_TEST
@@ -179,7 +179,7 @@ START_TEST(a_rival_is_told_how_long_the_key_is_busy)
         (void)node_grant(node, "client.1", "a", 5000);
         fake_pass(&node->fake, 500 * SL_NS_PER_MS);
 
-        ck_assert(node_reserve(node, &ask, &grants)); /* busy is answered at once, waiting or not */
+        ck_assert(node_reserve(node, &ask, &grants)); /* busy is reported at once, waiting or not */
 
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_BUSY);
         ck_assert_uint_eq(grants.at[0].busy_ns, 1500 * SL_NS_PER_MS);
@@ -237,7 +237,7 @@ START_TEST(requests_without_an_op_are_told_apart_by_their_number)
         ck_assert(node_reserve(node, &ask, &grants)); /* the same frame */
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
         ask.seq = 0;
-        ck_assert(node_reserve(node, &ask, &grants)); /* another put of the same client */
+        ck_assert(node_reserve(node, &ask, &grants)); /* another put by the same client */
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_BUSY);
         node_end(node);
     }
@@ -490,7 +490,7 @@ START_TEST(an_incomplete_block_is_dropped_at_its_deadline_whole)
 
         ck_assert_int_eq(sl_index_find_group(node->view, "m/b", 3), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "used_bytes"),
-                          8192); /* what swapper.1 may still write */
+                          8192); /* swapper.1 may still write to it */
         ck_assert(!fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
         ck_assert(fake_take(&node->fake, "swapper.1", SL_MSG_FENCE, &fence));
         ck_assert_uint_eq(fence.body.fence.items.count, 1);
@@ -736,7 +736,7 @@ START_TEST(an_expired_reservation_frees_the_key_but_not_the_bytes_of_a_client)
         ck_assert_uint_ne(rival.offset_bytes, late.offset_bytes);
         ck_assert(!sl_index_claim_exists(node->view, (sl_ref)late.ref, late.generation));
         ck_assert_int_eq(node_commit(node, "client.1", "a", &late),
-                         SL_ERR_STALE); /* and says that it is done */
+                         SL_ERR_STALE); /* and reports that it is done */
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
         ck_assert_int_eq(node_commit(node, "client.2", "a", &rival), SL_OK);
@@ -775,7 +775,7 @@ START_TEST(an_owner_over_its_quarantine_bound_reserves_nothing_more)
         ck_assert(node_reserve(node, &ask, &grants));
 
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_LIMIT);
-        (void)node_grant(node, "client.2", "x", 100); /* others are not concerned */
+        (void)node_grant(node, "client.2", "x", 100); /* others are not affected */
         ck_assert_int_eq(node_abort(node, "client.1", &first), SL_OK);
         (void)node_grant(node, "client.1", "c", 10);
         node_end(node);
@@ -855,7 +855,7 @@ START_TEST(a_registrar_that_was_stopped_kills_nobody_for_it)
         ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
         fake_answer(&node->fake, "swapper.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
-        fake_pass(&node->fake, SL_NS_PER_S); /* the other one is silent still */
+        fake_pass(&node->fake, SL_NS_PER_S); /* the other one is still silent */
         ck_assert_uint_eq(node->fake.killed_count, 1);
         ck_assert(sl_proc_id_equal(node->fake.killed[0], proc_of(31)));
         node_end(node);
@@ -933,7 +933,7 @@ START_TEST(a_successor_is_fenced_for_what_ended_while_it_was_away)
         fake_answer(&node->fake, "swapper.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
 
-        fake_pass(&node->fake, SL_NS_PER_S); /* swapper.1 stays away */
+        fake_pass(&node->fake, SL_NS_PER_S); /* swapper.1 remains unreachable */
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }

@@ -435,7 +435,7 @@ START_TEST(directory_below_one_that_others_may_write_is_refused)
         ck_assert_int_eq(sl_dir_check(path, &why), want);
         if (want != SL_OK) {
             ck_assert_msg(strstr(why.text, "chmod +t") != NULL, "%s", why.text);
-            ck_assert_int_eq(rmdir(path), 0); /* neither is one made there */
+            ck_assert_int_eq(rmdir(path), 0); /* one made there is not removed either */
             ck_assert_int_eq(sl_dir_make(path, &why), want);
             ck_assert_int_ne(access(path, F_OK), 0);
         }
@@ -490,7 +490,7 @@ START_TEST(directory_of_a_group_member_is_refused)
         char path[96];
         struct sl_error why = {0};
         if (geteuid() != 0) {
-            return; /* only root can give a directory away */
+            return; /* only root can give a directory to others */
         }
         ck_assert_int_eq(chmod(tmpdir.path, 0775), 0);
         sl_tmpdir_at(&tmpdir, "member", member, sizeof(member));
@@ -510,7 +510,7 @@ START_TEST(parent_that_another_user_made_in_a_shared_directory_is_refused)
         char path[96];
         struct sl_error why = {0};
         if (geteuid() != 0) {
-            return; /* only root can give a directory away */
+            return; /* only root can give a directory to others */
         }
         ck_assert_int_eq(chmod(tmpdir.path, 01777), 0);
         sl_tmpdir_at(&tmpdir, "sluice-0", parent, sizeof(parent));

@@ -52,7 +52,7 @@ START_TEST(the_newest_keys_are_known_and_strangers_are_rarely)
         }
 
         ck_assert_uint_eq(had(reader, 0, 2 * KEYS), 2 * KEYS);
-        /* Both halves are full: as bad as it gets. */
+        /* Both halves are full: the worst case. */
         uint64_t wrong = had(reader, UINT64_C(1) << 40, 10 * KEYS);
         ck_assert_uint_lt(wrong, 10 * KEYS / 200);
         sl_seen_close(&reader);
@@ -65,7 +65,7 @@ START_TEST(older_keys_are_forgotten_and_what_comes_again_is_new)
         struct sl_seen *seen = made();
         for (uint64_t i = 0; i < 4 * KEYS; i++) {
             sl_seen_add(seen, hash_of(i));
-            sl_seen_add(seen, hash_of(i % 100)); /* these come again and again */
+            sl_seen_add(seen, hash_of(i % 100)); /* these recur */
         }
 
         ck_assert_uint_eq(had(seen, 0, 100), 100);

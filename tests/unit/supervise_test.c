@@ -20,15 +20,15 @@ static const struct {
     bool starting;
 } histories[] = {
     {"TTTTT", "....t", false},
-    {"TTTRTTTT", "........", false}, /* it went on in between */
-    {"SSSSS", "....s", false},       /* from the first look at which it had been silent for long */
+    {"TTTRTTTT", "........", false}, /* it ran in between */
+    {"SSSSS", "....s", false},       /* from the first check at which it had been silent for long */
     {"SSSSRSSSS", ".........", false},
     {"BSSSTT", "......", false}, /* silent, then stopped: neither for long */
     {"BSSSS", "....s", false},
     {"BBBBB", "....t", false},           /* a stopped process is silent as well */
     {"TTTTTTTTTT", "....t....t", false}, /* reported again if nothing happens */
     {"RRRRRRRRRRRR", "............", false},
-    {"SSSSSSSSS", ".........", true}, /* a start has time */
+    {"SSSSSSSSS", ".........", true}, /* a start is given time */
     {"TTTTT", "....t", true},
 };
 

@@ -556,7 +556,7 @@ START_TEST(a_registration_that_is_over_is_not_copied_to)
         reserve(&items[0], 0, 7, VALUE);
         struct sl_msg msg = copy_request(false, 1);
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        ck_assert(stepped_take(&bed, &asked, NULL)); /* nothing is known of it any more */
+        ck_assert(stepped_take(&bed, &asked, NULL)); /* it knows nothing of it any more */
         ck_assert_uint_eq(asked.type, SL_MSG_ENGINE_GET);
         struct sl_msg gone = {
             .type = SL_MSG_ENGINE_GET_REPLY, .code = SL_ERR_NOT_FOUND, .reply_to = asked.seq};
@@ -565,7 +565,7 @@ START_TEST(a_registration_that_is_over_is_not_copied_to)
         ck_assert_int_eq(reply.code, SL_ERR_NOT_FOUND);
         device_value(7, after);
         ck_assert_int_eq(memcmp(before, after, VALUE), 0);
-        engine_over(12345); /* one that was never here */
+        engine_over(12345); /* one that never existed */
     }
 END_TEST
 
@@ -774,7 +774,7 @@ START_TEST(many_small_parts_are_bounded_by_count_and_take_turns)
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &small), SL_OK);
         (void)stepped_run(&bed, 100);
 
-        ck_assert(stepped_take(&bed, &reply, NULL)); /* the small one is not kept waiting */
+        ck_assert(stepped_take(&bed, &reply, NULL)); /* the small one is not delayed */
         ck_assert_uint_eq(reply.reply_to, small.seq);
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_uint_eq(reply.reply_to, large.seq);
@@ -827,12 +827,11 @@ START_TEST(fence_ends_what_was_sent_before_it)
         ck_assert_uint_eq(reply.type, SL_MSG_COPY_REPLY);
         ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
         ck_assert(bit(&reply, 0) &&
-                  !bit(&reply, WIDE_BLOCKS - 1)); /* says what was done until then */
+                  !bit(&reply, WIDE_BLOCKS - 1)); /* reports what was done until then */
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_uint_eq(reply.type, SL_MSG_FENCE_REPLY);
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(
-            stepped_take(&bed, &reply, NULL)); /* one that was overtaken by the fence is refused */
+        ck_assert(stepped_take(&bed, &reply, NULL)); /* one that the fence overtook is refused */
         ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
         (void)stepped_run(&bed, 100);
         ck_assert(!stepped_take(&bed, &reply, NULL));

@@ -400,7 +400,7 @@ START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
         late.body.disk_forget.items.at = &item;
         late.body.disk_forget.items.count = 1;
         uint64_t requests = disk.requests;
-        fake_give(&fake, "registrar", &late); /* of a registrar that is gone */
+        fake_give(&fake, "registrar", &late); /* of an earlier registrar */
         pump(UINT64_MAX);
 
         ck_assert_uint_eq(disk.requests, requests);
@@ -615,7 +615,7 @@ START_TEST(an_outage_that_the_page_of_members_does_not_show_costs_nothing)
             reads_fail_count = outages[i];
             if (start_count(&segments, &values) == SL_OK) {
                 ck_assert_uint_gt(i, 6);
-                break; /* so few were not read that they may be bad */
+                break; /* so few were unreadable that they may be bad */
             }
             reads_fail_count = 0;
             ck_assert_int_eq(start_count(&segments, &values), SL_OK);
@@ -934,7 +934,7 @@ START_TEST(power_cut_after_any_write_loses_nothing_acknowledged)
                 for (uint32_t i = 0; i < 3; i++) {
                     sl_err code = write_end(n + i, seqs[i]);
                     if (disk.requests > cut &&
-                        code == SL_OK) { /* answered by a machine that is off: who knows when */
+                        code == SL_OK) { /* answered after the power cut: the time is unknown */
                         known[n + i].acknowledged =
                             before > cut ? false
                                          : known[n + i].acknowledged && disk.requests <= cut;
@@ -1196,7 +1196,7 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
             if (now > segment) {
                 begins[segment = now] = n;
             }
-            if (begins[3] != 0 && oldest == 0) { /* the second one is dead before the first */
+            if (begins[3] != 0 && oldest == 0) { /* the second has no live value before the first */
                 oldest = begins[2];
                 bytes_forget(begins[2], begins[3]);
             }
@@ -1434,7 +1434,7 @@ START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
         ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_ERR_IO);
         ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
         uint64_t reads = disk.reads;
-        for (uint32_t i = 0; i < 100; i++) { /* a miss at once, and the disk is not bothered */
+        for (uint32_t i = 0; i < 100; i++) { /* a miss at once, without a read from the disk */
             ck_assert_int_eq(read_value(i % 4, known[i % 4].segment, known[i % 4].offset),
                              SL_ERR_UNREACHABLE);
         }
@@ -1444,7 +1444,7 @@ START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
             ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_ERR_UNREACHABLE);
             ck_assert_int_eq(health(), SL_HEALTH_DEGRADED);
         }
-        ck_assert_uint_gt(disk.reads, reads); /* it is looked at */
+        ck_assert_uint_gt(disk.reads, reads); /* it is checked */
         disk.fail_reads = 0;
         pass_and_pump(2 * SL_NS_PER_S);
 
@@ -1452,7 +1452,7 @@ START_TEST(a_disk_that_reads_nothing_is_left_alone_until_a_probe_succeeds)
         for (uint32_t n = 0; n < 4; n++) {
             known[n].found = true;
         }
-        check_all(true); /* nothing was given up: it was the disk, not the place */
+        check_all(true); /* nothing was given up: the disk failed, not the place */
     }
 END_TEST
 
@@ -1538,12 +1538,12 @@ START_TEST(loads_do_not_wait_behind_write_back)
         disk.base.ops = &full;
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EIO;
-        ck_assert_int_eq(write_value(1), SL_ERR_IO); /* ends its segment, and there is no other */
+        ck_assert_int_eq(write_value(1), SL_ERR_IO); /* ends its log file, and there is no other */
         uint64_t first = write_start(2, false), second = write_start(3, false);
 
         ck_assert_int_eq(read_value(0, known[0].segment, known[0].offset), SL_OK);
 
-        ck_assert_int_eq(write_end(2, first), SL_ERR_TIMEOUT); /* they wait still */
+        ck_assert_int_eq(write_end(2, first), SL_ERR_TIMEOUT); /* they still wait */
         ck_assert_int_eq(write_end(3, second), SL_ERR_TIMEOUT);
         disk.base.ops = fine;
         pass_and_pump(2 * SL_NS_PER_S + 1);
@@ -1913,7 +1913,7 @@ START_TEST(a_segment_that_is_being_removed_is_not_read_for_a_new_registrar)
         hello.body.hello_reply.boot_generation = ++boot_generation;
         fake.job_held = true;
         fake_give(&fake, "registrar", &hello);
-        pump(UINT64_MAX); /* the file is gone */
+        pump(UINT64_MAX); /* the file no longer exists */
 
         ck_assert_ptr_null(fake.held_job);
         found_take(&found);
@@ -2129,7 +2129,7 @@ START_TEST(a_tombstone_is_written_while_its_file_is_renamed)
 
         ck_assert_uint_eq(metric("tombstones_written"), before + 1);
         fake_job_run(&fake, 1);
-        pass_and_pump(SL_NS_PER_MS); /* the registrar knows that it has gone */
+        pass_and_pump(SL_NS_PER_MS); /* the registrar knows that it is removed */
         first_forget();
         ck_assert_uint_eq(metric("tombstones_written"), before + 1);
     }

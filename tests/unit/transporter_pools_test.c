@@ -33,9 +33,9 @@ static const struct {
      3,
      1,
      SL_OK},
-    /* what a layer's last block leaves of its stride lies between them */
+    /* the rest of the stride of a layer's last block is between them */
     {{{0, 0, 960, 100, 60}, {0, 1000, 960, 100, 60}}, {{0, 0, 1960, 100, 60}}, 2, 1, SL_OK},
-    /* two parts, whose heads lie side by side in every block */
+    /* two parts, whose heads are adjacent in every block */
     {{{0, 50, 950, 100, 50}, {0, 0, 950, 100, 50}}, {{0, 0, 1000, 100, 50}}, 2, 1, SL_OK},
     /* the same of two layers */
     {{{0, 0, 950, 100, 50},
@@ -58,7 +58,7 @@ static const struct {
      3,
      3,
      SL_OK},
-    /* blocks that would lie over the edge of a stride */
+    /* blocks that would cross the end of a stride */
     {{{0, 0, 1000, 100, 100}, {0, 950, 1000, 100, 100}},
      {{0, 0, 0, 0, 0}},
      2,
@@ -107,7 +107,7 @@ static struct bed {
     uint64_t item_count;
 } bed;
 
-static struct { /* what the back end is asked for */
+static struct { /* calls to the back end */
     struct {
         const unsigned char *at;
         uint64_t length_bytes;
@@ -485,7 +485,7 @@ START_TEST(a_region_that_fails_leaves_nothing)
         ck_assert(!fake_is_watched(&bed.fake, bed.proc));
         ck_assert_uint_eq(metric("pools_refused"), 1);
         ck_assert_uint_eq(metric("regions_registered"), 0);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* nor is it tried again */
+        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* it is not tried again */
         turns(TURNS_MAX);
         ck_assert_uint_eq(regions.added, (uint32_t)_i + 1);
         ck_assert(over_answered(over_told(7)));
@@ -588,7 +588,7 @@ START_TEST(an_engine_that_the_registrar_lacks_goes)
         engine_comes(7);
         turns(TURNS_MAX);
         ck_assert_uint_eq(regions.live_count, REGIONS);
-        engine_comes(8); /* 7 is not listed any more */
+        engine_comes(8); /* 7 is no longer listed */
         turns(2 * TURNS_MAX);
         ck_assert_uint_eq(regions.live_count, REGIONS);
         ck_assert_uint_eq(regions.added, 2 * REGIONS);
@@ -717,7 +717,7 @@ START_TEST(only_an_engine_that_is_registered_has_places)
         ck_assert_int_eq(asked_for(7, 2), SL_ERR_INVALID);
         ck_assert_int_eq(asked_for(8, 0), SL_ERR_NOT_FOUND);
         (void)over_told(7);
-        ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND); /* from the word on */
+        ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND); /* from the notice on */
         turns(TURNS_MAX);
         ck_assert_int_eq(asked_for(7, 0), SL_ERR_NOT_FOUND);
         bed_close();

@@ -640,7 +640,7 @@ START_TEST(a_fence_ends_what_it_names)
         uint64_t fence = fence_send(fences[_i].sender, fences[_i].op_id);
 
         ck_assert(
-            fenced(fences[_i].sender, fence)); /* nothing is written before the peer answers */
+            fenced(fences[_i].sender, fence)); /* no byte is written before the peer answers */
         if (!fences[_i].ends) {
             ck_assert(!answered(seq, &reply));
             bed_close();

@@ -482,7 +482,7 @@ START_TEST(sticky_error_of_a_copy_ends_the_swapper)
     }
 END_TEST
 
-/* For a fence and for a pool that is dropped: both answers promise that no device write follows. */
+/* SL_OK to a fence and to a pool drop promises that no device write follows. */
 START_TEST(nothing_is_called_over_when_the_device_is_lost)
     {
         struct sl_msg reply, msg = long_copy();

@@ -250,7 +250,7 @@ static void bounce(struct sl_client *client)
 
 /* ---- pinning ---- */
 
-/* Puts and gets until this number of registrations exists: they are made besides the calls. */
+/* Puts until this number of registrations exists: they are made in the background. */
 static void await_pinned(struct sl_client *client, int count)
 {
     const struct sl_iov piece = {.at = device, .length_bytes = VALUE_BYTES};

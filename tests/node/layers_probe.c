@@ -293,7 +293,7 @@ static void unfinished(struct side *from, struct side *to)
     CHECK(sl_op_layer_ready(op, LAYERS - 1, &why) == SL_ERR_TIMEOUT); /* too late */
     CHECK(end(&op, &result) == SL_ERR_TIMEOUT);
     nothing_is_stored(to);
-    /* No request waits for blocks that existed. */
+    /* Blocks that existed wait for no layer. */
     tokens_make(3);
     request = request_of(from, PATIENT);
     CHECK(sl_store_start(from->engine, &request, &op, &why) == SL_OK);

@@ -237,8 +237,8 @@ class Disturbed(Handing):
         victim.wait_ready()
 
     def disturbed(self, *arguments):
-        """Hand-overs before the fabric has registered these pools fail immediately. All is done once more if there were so many of them
-        that no transfer was disturbed."""
+        """Hand-overs before the fabric has registered these pools fail immediately. All is done once more if no
+        transfer was disturbed because of them."""
         for _ in range(Counted.TRIES):
             if self.disturbed_once(*arguments):
                 return

@@ -25,7 +25,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 PART_BYTES = 4096  # one part takes a page
 
 
-def ran_ns(pid):
+def cpu_ns(pid):
     """CPU time of all of its threads, also ended ones, by the process's clock (clock_getcpuclockid): /proc counts ticks of 10 ms."""
     return time.clock_gettime_ns((~pid << 3) | 2)
 
@@ -66,9 +66,9 @@ def run(node_class, side, asked, trace):
         pid = node.pid("registrar")
         filling, rest = parts_of(trace, directory)
         node.ctl("replay", filling, *replayed, timeout=600)
-        before = ran_ns(pid)
+        before = cpu_ns(pid)
         node.ctl("replay", rest, *replayed, timeout=600)
-        ran = ran_ns(pid) - before
+        ran = cpu_ns(pid) - before
         with open(report, encoding="utf-8") as text:
             told = json.load(text)
     blocks = told["blocks_stored"]

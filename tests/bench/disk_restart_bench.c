@@ -63,7 +63,7 @@ static void turn(void)
     const struct timespec pause = {.tv_nsec = (long)PAUSE_NS};
     disk->ops->reap(disk, io_done, NULL);
     (void)nanosleep(&pause, NULL);
-    fake_pass(&fake, PAUSE_NS);
+    fake_advance(&fake, PAUSE_NS);
 }
 
 static void start(void)
@@ -194,8 +194,8 @@ static void tell_all(uint64_t objects)
     for (bool last = false; !last;) {
         static uint64_t codes[65536];
         struct sl_msg found, reply = {.code = SL_OK};
-        fake_jobs_tell(&fake); /* log files are read */
-        fake_pass(&fake, SL_NS_PER_US);
+        fake_jobs_report(&fake); /* log files are read */
+        fake_advance(&fake, SL_NS_PER_US);
         if (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
             turn();
             continue;

@@ -119,7 +119,7 @@ class Worker:
 
 # ---- nodes ----
 
-class Told:
+class BenchWorker:
     """A worker as the bench sees it."""
 
     def __init__(self, place, told):
@@ -214,7 +214,7 @@ class Place:
     def worker(self, share=1):
         segment = self.options.segment // share if self.mode == "embedded" else 0
         told = {"mode": self.mode, "segment": segment, "master": f"127.0.0.1:{self.port}", "instance": self.instance}
-        self.workers.append(Told(self, told))
+        self.workers.append(BenchWorker(self, told))
         return self.workers[-1]
 
     def actor(self, name):

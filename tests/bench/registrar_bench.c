@@ -242,7 +242,7 @@ static void turn(enum shape shape, uint32_t batch, uint32_t values, uint64_t *ne
             request_make(shape, *next + at, batch, &want);
             put(side, &want);
         }
-        fake_pass(&side->fake, 200 * SL_NS_PER_MS);
+        fake_advance(&side->fake, 200 * SL_NS_PER_MS);
     }
     *next += values;
 }
@@ -270,7 +270,7 @@ static void side_open(struct side *side, const char *policy, enum shape shape)
     fake_set(&side->fake, "disk", "0");
     fake_set(&side->fake, "evict_policy", policy);
     check(fake_start(&side->fake, &why), &why);
-    fake_live(&side->fake, proc);
+    fake_process_add(&side->fake, proc);
     hello.body.hello = (struct sl_body_hello){.role = sl_text_of("client"),
                                               .name = sl_text_of("client.1"),
                                               .pid = proc.pid,

@@ -71,7 +71,7 @@ class Elsewhere(unittest.TestCase):
             want = [sluice.Code.NOT_FOUND] * 8192 + [0]
             want[1] = 0
             self.assertEqual(here.find_pages([*keys, "there"], elsewhere=True, timeout=10 * PATIENCE), bytes(want))
-            with self.b.standing_still("transporter.0"):
+            with self.b.actors_stopped("transporter.0"):
                 began = time.monotonic()
                 codes = here.find_pages(keys, elsewhere=True)
                 self.assertEqual((codes[1], set(codes[:1] + codes[2:])), (0, {sluice.Code.TIMEOUT}))

@@ -193,7 +193,7 @@ class Redis:
 class Cluster:
     """Nodes a, b, ... that are peers of each other. Use as a context manager."""
 
-    def __init__(self, count, settings=(), stranger=None, memory="128MiB", ranks=1, disk="0", guided=False,
+    def __init__(self, count, settings=(), unknown_node=None, memory="128MiB", ranks=1, disk="0", use_directory=False,
                  twin=None):
         """twin: the name of a node of which another one with its keys exists, cluster.twin, that the test starts.
         stranger: a node that knows the others' addresses and keys, but is unknown to them. guided: no peer is configured;
@@ -202,7 +202,7 @@ class Cluster:
         self.names = [chr(ord("a") + i) for i in range(count)]
         self.network = Network(count + (twin is not None))
         peers = ",".join(f"{name}@{Network.address(i)}:{CONTROL_PORT}" for i, name in enumerate(self.names)
-                         if name != stranger)
+                         if name != unknown_node)
         for name in self.names:
             made = run(CTL, "keygen", os.path.join(self.directory, name), name)
             if made.returncode != 0:
@@ -210,10 +210,10 @@ class Cluster:
                 raise AssertionError(f"no keys of {name}: {made.returncode}, {made.stdout}")
         for name in self.names:
             for other in self.names:
-                if other != stranger:
+                if other != unknown_node:
                     self.allow(name, other)
-        self.redis = Redis(self.network) if guided else None
-        known = ["--directory", "redis", "--directory-url", self.redis.url] if guided else ["--peers", peers]
+        self.redis = Redis(self.network) if use_directory else None
+        known = ["--directory", "redis", "--directory-url", self.redis.url] if use_directory else ["--peers", peers]
         self.nodes = []
         self.twin = None
         for i, name in enumerate(self.names + [twin] * (twin is not None)):

@@ -19,7 +19,7 @@ from node_support import TRACE, expected_hits
 
 REQUESTS = int(os.environ.get("SL_TRACE_REQUESTS", "400"))
 # The time limit is generous: these tests are about a server that is down, not about a slow one.
-GUIDED = {"guided": True, "settings": ["--directory-timeout", "10s", "--directory-walk", "5ms"]}
+USE_DIRECTORY = {"guided": True, "settings": ["--directory-timeout", "10s", "--directory-walk", "5ms"]}
 
 
 def rows(node):
@@ -64,7 +64,7 @@ def put(node, key, length=100000):
 
 class Finding(unittest.TestCase):
     def test_nodes_find_each_other_and_ask_who_holds(self):
-        with Cluster(3, **GUIDED) as cluster:
+        with Cluster(3, **USE_DIRECTORY) as cluster:
             a, b, c = cluster.nodes
             wait_all_alive(cluster.nodes)
             self.assertEqual(rows(b)["a"]["source"], "directory")
@@ -82,7 +82,7 @@ class Finding(unittest.TestCase):
             self.assertIsNone(get(c, "one"))
 
     def test_who_has_no_key_here_is_not_connected_to(self):
-        with Cluster(3, stranger="c", **GUIDED) as cluster:
+        with Cluster(3, unknown_node="c", **USE_DIRECTORY) as cluster:
             a, b, c = cluster.nodes
             wait_all_alive([a, b])
             wait_until(lambda: state(a, "c") == "no key", 20, "a learns of c from the directory")
@@ -100,7 +100,7 @@ class Finding(unittest.TestCase):
 
 class Trouble(unittest.TestCase):
     def setUp(self):
-        self.cluster = Cluster(2, **GUIDED)
+        self.cluster = Cluster(2, **USE_DIRECTORY)
         self.cluster.__enter__()
         self.a, self.b = self.cluster.nodes
         wait_all_alive(self.cluster.nodes)
@@ -166,7 +166,7 @@ class Trace(unittest.TestCase):
         with open(TRACE, encoding="utf-8") as lines:
             self.lines = list(itertools.islice(lines, REQUESTS))
         # Small values, and a table no larger than needed: the time is spent waiting for the directory's walks.
-        self.cluster = Cluster(2, guided=True, memory="512MiB", settings=[
+        self.cluster = Cluster(2, use_directory=True, memory="512MiB", settings=[
             "--directory-walk", "1ms", "--directory-timeout", "10s", "--index-memory", "160MiB", "--index-keys",
             str(max(20000, 25 * REQUESTS))])
         self.cluster.__enter__()

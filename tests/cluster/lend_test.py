@@ -136,7 +136,7 @@ def transporter_counter(node, name):
 
 class Lending(unittest.TestCase):
     def setUp(self):
-        self.cluster = Cluster(3, stranger="c", settings=["--engines-max", "512",  # each hand-over has one engine at each side
+        self.cluster = Cluster(3, unknown_node="c", settings=["--engines-max", "512",  # each hand-over has one engine at each side
                                                             "--handover-read-wait", f"{1500 * PACE}ms"])
         self.cluster.__enter__()
         self.probes, self.numbers = [], itertools.count(1000)
@@ -172,7 +172,7 @@ class Lending(unittest.TestCase):
         self.assertTrue(self.decode.holds(number))
         self.decode.fenced(number)
 
-    def comes(self, number, count, length, layers):
+    def hands_over(self, number, count, length, layers):
         """Whether a hand-over from a to b is complete; right after a restart parts of it may use connections of the old process."""
         self.prefill.source(number, count, length)
         ticket = self.decode.bring(number, count, length)
@@ -200,7 +200,7 @@ class Lending(unittest.TestCase):
         for node, other in ((self.a, "b"), (self.b, "a")):
             wait_until(lambda at=node, name=other: peers(at).get(name, {}).get("state") in ("alive", "broken"), 20,
                        f"{node.name} reaches {other}")
-        wait_until(lambda: self.comes(next(self.numbers), 2, 4096, 1), 20, "they hand over again")
+        wait_until(lambda: self.hands_over(next(self.numbers), 2, 4096, 1), 20, "they hand over again")
 
     def test_blocks_arrive_layer_by_layer(self):
         for number, (count, length, layers) in enumerate([(1, 1, 1), (3, 4095, 1), (16, 65536 + 1, 5), (64, 1 << 20, 4)], 1):
@@ -247,7 +247,7 @@ class Lending(unittest.TestCase):
             with self.subTest(code):  # all of the pool waits, or less than a quarter
                 self.prefill.source(number, 4, 100000, spare)
                 ticket = self.decode.bring(number, 4, 100000)
-                with self.b.standing_still("transporter.0"):
+                with self.b.actors_stopped("transporter.0"):
                     self.prefill.lend(number, 1, ticket)
                     answer = self.prefill.lent(number)
                     self.assertTrue(answer.startswith(code), answer)
@@ -261,7 +261,7 @@ class Lending(unittest.TestCase):
         interrupted = 0
         for number in range(1, 4):
             self.halfway(number)
-            with self.b.standing_still("transporter.0"):
+            with self.b.actors_stopped("transporter.0"):
                 interrupted += self.decode.begun(number)
                 code = self.prefill.lent(number)
                 self.prefill.fill(number, 90)  # the blocks are reused
@@ -279,7 +279,7 @@ class Lending(unittest.TestCase):
     def test_a_lender_that_slept_past_the_end_changes_nothing(self):
         for number in range(1, 4):
             self.halfway(number, ttl_ms=750 * PACE)
-            with self.a.standing_still("transporter.0"):
+            with self.a.actors_stopped("transporter.0"):
                 over = self.decode.over(number)
                 self.assertTrue(over is not True or self.decode.holds(number), over)
                 self.decode.fenced(number)
@@ -327,7 +327,7 @@ class Lending(unittest.TestCase):
     def test_prefill_that_gives_up_is_heard(self):
         self.prefill.source(1, 4, 100000)
         ticket = self.decode.bring(1, 4, 100000)
-        with self.b.standing_still("transporter.0"):
+        with self.b.actors_stopped("transporter.0"):
             self.prefill.lend(1, 1, ticket)
             self.prefill.say("drop", 1)
             self.assertEqual(self.prefill.expect("dropped", 1), "SL_OK")

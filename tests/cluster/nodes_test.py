@@ -119,7 +119,7 @@ class Elsewhere(unittest.TestCase):
 
 class Strangers(unittest.TestCase):
     def test_who_has_no_key_gets_nothing(self):
-        with Cluster(3, stranger="c") as cluster:
+        with Cluster(3, unknown_node="c") as cluster:
             a, b, c = cluster.nodes
             wait_alive(a, "b")
             wait_alive(b, "a")
@@ -209,8 +209,8 @@ class Twins(unittest.TestCase):
         self.assertIn("degraded: transporter.0" if reason else "ready", node.ctl("status", "--ready").stdout.decode())
         return reason
 
-    def check(self, guided):
-        with Cluster(2, twin="a", guided=guided) as cluster:
+    def check(self, use_directory):
+        with Cluster(2, twin="a", use_directory=use_directory) as cluster:
             a, b = cluster.nodes
             wait_alive(a, "b")
             wait_alive(b, "a")
@@ -233,10 +233,10 @@ class Twins(unittest.TestCase):
             get_until(cluster.twin, "w1", get(b, "w1"))
 
     def test_the_first_of_two_nodes_with_one_name_goes_on(self):
-        self.check(guided=False)
+        self.check(use_directory=False)
 
     def test_the_first_of_two_records_in_the_directory_goes_on(self):
-        self.check(guided=True)
+        self.check(use_directory=True)
 
 
 class Trouble(unittest.TestCase):

@@ -81,7 +81,7 @@ def pinned(node):
     return sum(row["pinned_values"] for row in json.loads(done.stdout)["nodes"]) if done.returncode == 0 else -1
 
 
-def met(attempt, whole):
+def until_met(attempt, whole):
     """Repeats a fault until it hits a transfer: attempt returns the results of the loads. This process may get its core back when all
     is over, and then nothing was tested."""
     for _ in range(TROUBLES_MAX):
@@ -249,7 +249,7 @@ class Trouble(unittest.TestCase):
         return [blocks for blocks, _, _ in rows]
 
     def test_a_transporter_that_stands_still_writes_nothing_late(self):
-        met(lambda: self.stopped(0.6, times=6), 48)
+        until_met(lambda: self.stopped(0.6, times=6), 48)
 
     def test_a_transporter_that_stands_still_for_long_is_killed(self):
         pids = []
@@ -258,7 +258,7 @@ class Trouble(unittest.TestCase):
             pids.append(self.b.live_pid("transporter.0"))
             return self.stopped(4.0, times=1)
 
-        met(stopped, 48)
+        until_met(stopped, 48)
         self.assertNotEqual(self.b.live_pid("transporter.0"), pids[-1])
 
     def test_the_holder_stands_still(self):

@@ -106,7 +106,7 @@ START_TEST(both_sides_read_at_once)
         remote_fill(&remote, &end, 12);
         uint32_t key = remote_key(&remote, &end, MEMORY / 2, MEMORY / 2);
         pattern_fill(end.bytes, MEMORY / 2, 12);
-        (void)remote_move_ours(&remote, &end, 8, MEMORY / 2);
+        (void)remote_move_local(&remote, &end, 8, MEMORY / 2);
         for (uint64_t i = 0; i < 8; i++) {
             ck_assert_int_eq(end_post(&end, key, MEMORY / 2, MEMORY / 2, i, soon()), SL_OK);
         }
@@ -224,7 +224,7 @@ START_TEST(delay_and_loss_change_nothing_but_the_time)
                                          : "as it is (neither netem nor tbf)");
         read_again(key, 1000);
         ck_assert(pattern_is(end.bytes, MEMORY, 14));
-        (void)remote_move_ours(&remote, &end, 1, MEMORY);
+        (void)remote_move_local(&remote, &end, 1, MEMORY);
         REMOTE_UNTIL(&remote, &end, remote.done_count == 1);
         ck_assert_int_eq(remote.done.code, SL_OK);
     }
@@ -236,7 +236,7 @@ START_TEST(a_late_read_gets_nothing_new)
         join(2 * SL_NS_PER_S); /* a reader that takes nothing holds the grant this long */
         remote_set(&remote, &end, 0x22);
         memset(end.bytes, 0x22, MEMORY);
-        uint32_t grant = remote_move_ours(&remote, &end, 40, MEMORY);
+        uint32_t grant = remote_move_local(&remote, &end, 40, MEMORY);
         REMOTE_UNTIL(&remote, &end, remote.done_count >= 1);
         stop();
         ck_assert_int_eq(sl_fabric_grant_end(end.fabric, grant), SL_OK);

@@ -8,7 +8,7 @@ import lmcache_package
 import vllm_engine
 from environment import Recipe, Step
 from harness import HERE, Node, Outcome, Scenario, Worker, check, progress, wait_until
-from things import Things
+from things import SharedThings
 
 # Not by constraints.txt: its exporter for Prometheus requires an older OpenTelemetry than vLLM does.
 RECIPE = Recipe("lmcache", free_gib=1, pinned=False, base=vllm_engine.RECIPE, steps=(
@@ -27,7 +27,7 @@ WORK_SECONDS = 6
 VARIABLES = {"LMCACHE_TRACK_USAGE": "false", "PYTHONHASHSEED": "0", "HF_HUB_OFFLINE": "1", "LMCACHE_LOG_LEVEL": "INFO"}
 
 
-class Lmcache(Things):
+class Lmcache(SharedThings):
     script, name, settings = WORKER, "lmcache", VARIABLES
 
     def node_make(self, **options):

@@ -10,7 +10,7 @@ import vllm_engine
 from environment import Recipe, Step
 from harness import HERE, Node, Outcome, Scenario, check, progress
 from reasons import Failed
-from things import Things
+from things import SharedThings
 
 VERSION = "0.5.23"
 RECIPE = Recipe("sglang", free_gib=2, base=vllm_engine.RECIPE, steps=(
@@ -33,7 +33,7 @@ HICACHE = {"mode": "hicache", "kind": "mha", "layout": "page_first"}
 LINKER = {"mode": "linker"}
 
 
-class Sglang(Things):
+class Sglang(SharedThings):
     script, name, settings, start_seconds = WORKER, "sglang", VARIABLES, START_SECONDS
 
     def worker(self, name="first", **told):

@@ -8,7 +8,7 @@ import time
 import kills
 from harness import HERE, Node, Outcome, Scenario, Table, Worker, check, wait_until
 from reasons import Failed
-from things import Things
+from things import SharedThings
 from turns import SECONDS, Turns
 
 WORKER = os.path.join(HERE, "sglang_native_worker.py")
@@ -26,7 +26,7 @@ TURNS_BYTES, TURNS_OTHERS = 24 << 20, 3
 SPEED_PAGES, SPEED_BYTES = 64, (256 << 10, 2 << 20)
 
 
-class Native(Things):
+class Native(SharedThings):
     script, name, start_seconds = WORKER, "sglang-native", 240
     settings = {"HF_HUB_OFFLINE": "1", "SGLANG_LOG_LEVEL": "info"}
 

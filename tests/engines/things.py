@@ -3,7 +3,7 @@
 from harness import GIB, Node, Worker
 
 
-class Things:
+class SharedThings:
     """Nodes and workers by name: started when a scenario first asks for them."""
 
     # The engine's worker: its program, its name, variables of its environment, and how long it may take to start.

@@ -9,14 +9,14 @@ from harness import Outcome, check
 from reasons import Skipped
 
 JUDGED = 3  # turns of a session that are not judged
-TOLD_SHARE, SILENT_SHARE = 0.8, 0.2  # share of values that are in memory before a turn: at least, at most
+ANNOUNCED_SHARE, UNANNOUNCED_SHARE = 0.8, 0.2  # share of values that are in memory before a turn: at least, at most
 LATE_SHARE = 1 / 32  # share of a pause: a turn that is later than announced by more is not judged, since others use its memory then
 SECONDS = 1800  # of a scenario, where other work leaves a tenth of the machine
 SPARE = 1.25  # if a turn with the prompts after it takes longer than slot_s, slot_s becomes this multiple of that time
 
 
 @dataclasses.dataclass
-class Taken:
+class TurnResult:
     """A turn that is judged."""
 
     told: bool
@@ -74,7 +74,7 @@ class Turns:
         missing = [key for key in keys if key not in where]
         check(not missing, f"{len(missing)} values of session {session} are nowhere")
         self.take(session, turn, pause_s)
-        return Taken(session < self.told, len(keys), sum(where[key]["in_memory"] for key in keys), self.from_disk() - read)
+        return TurnResult(session < self.told, len(keys), sum(where[key]["in_memory"] for key in keys), self.from_disk() - read)
 
     def judge(self, hits=0, queried=0):
         in_time = [one for one in self.taken if one.late <= LATE_SHARE]
@@ -83,7 +83,7 @@ class Turns:
         note = f"announced: {text_of(told)}; silent: {text_of(silent)}; {len(self.taken) - len(in_time)} turns late"
         if len(in_time) < len(self.taken) / 2 or not told or not silent:
             raise Skipped(f"this machine does not keep times: {note}")
-        check(sum(one.here for one in told) >= TOLD_SHARE * values, f"values are not in memory: {note}; {told}")
-        check(sum(one.read for one in told) <= (1 - TOLD_SHARE) * values, f"values were read too late: {note}; {told}")
-        check(sum(one.here for one in silent) <= SILENT_SHARE * sum(one.all for one in silent), f"announcements had no effect: {note}")
+        check(sum(one.here for one in told) >= ANNOUNCED_SHARE * values, f"values are not in memory: {note}; {told}")
+        check(sum(one.read for one in told) <= (1 - ANNOUNCED_SHARE) * values, f"values were read too late: {note}; {told}")
+        check(sum(one.here for one in silent) <= UNANNOUNCED_SHARE * sum(one.all for one in silent), f"announcements had no effect: {note}")
         return Outcome(hits, queried, note)

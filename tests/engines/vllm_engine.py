@@ -6,7 +6,7 @@ import signal
 
 from environment import Recipe, Step
 from harness import GIB, Node, Outcome, Scenario, Worker, check, wait_until
-from things import Things
+from things import SharedThings
 from vllm_parts import WORKER, Engine, prompts_make
 import vllm_speed
 
@@ -46,7 +46,7 @@ def prompts_of(name):
     return prompts_make(name, count, length)
 
 
-class Vllm(Things):
+class Vllm(SharedThings):
     """The scenarios, and what they share: each asks for what it needs, which is started if it does not run yet."""
 
     def __init__(self, run):
@@ -236,7 +236,7 @@ class Vllm(Things):
 
     # ---- disk, and loads that fail ----
 
-    def on_disk_alone(self, name, engine, node="node", **which):
+    def on_disk_only(self, name, engine, node="node", **which):
         """Gets the set onto disk and out of memory: the node was stopped and started again."""
         self.filled(name, engine, node, **which)
         self.node(node).flush()
@@ -244,7 +244,7 @@ class Vllm(Things):
 
     def disk(self):
         """An engine that kept running during the restart, and one that was started after it."""
-        self.on_disk_alone("disk", self.engine())
+        self.on_disk_only("disk", self.engine())
         self.node().start()
         first = self.hit("disk", self.engine())
         self.node().stop()
@@ -256,7 +256,7 @@ class Vllm(Things):
 
     def digest(self):
         """One byte of every stored part is changed: no part is returned."""
-        self.on_disk_alone("digest", self.engine())
+        self.on_disk_only("digest", self.engine())
         check(self.node().disk_damage() > 0, "there is nothing on disk to damage")
         self.node().start()
         engine = self.engine()
@@ -271,7 +271,7 @@ class Vllm(Things):
 
     def silent(self):
         """The tierer is stopped while it is asked for values that are only on disk."""
-        self.on_disk_alone("silent", self.engine())
+        self.on_disk_only("silent", self.engine())
         self.node().start()
         engine = self.engine()
         engine.reset()
@@ -299,7 +299,7 @@ class Vllm(Things):
         engine = self.engine("ranks", "node of ranks", **which)
         self.filled("base", engine, "node of ranks", **which)
         found = self.hit("base", engine, **which)
-        self.on_disk_alone("disk", engine, "node of ranks", **which)
+        self.on_disk_only("disk", engine, "node of ranks", **which)
         took = []
         for _ in range(DISK_ROUNDS):
             self.node("node of ranks").start()
@@ -342,7 +342,7 @@ class Vllm(Things):
         engine = self.engine("hybrid", "node of hybrid", **which)
         self.filled("base", engine, "node of hybrid", **which)
         self.hit("base", engine, **which)
-        self.on_disk_alone("disk", engine, "node of hybrid", **which)
+        self.on_disk_only("disk", engine, "node of hybrid", **which)
         self.node("node of hybrid").start()
         self.hit("disk", engine, **which)
         engine.worker.stop()

@@ -74,7 +74,7 @@ class Native(Vllm):
             check(stores > 0, "nothing was stored by layers")
             found = self.hit("base", engine, **which)
             check(self.by_layers(node) > stores, "nothing was loaded by layers")
-            self.on_disk_alone("disk", engine, at, **which)
+            self.on_disk_only("disk", engine, at, **which)
             check(node.disk_damage() > 0, "there is nothing on disk to damage")
             node.start()
             self.connected(engine)
@@ -176,7 +176,7 @@ class Native(Vllm):
     def ended(self, name):
         self.things.pop(f"engine {name}")[1].worker.stop()
 
-    def node_gone(self):
+    def node_restarts(self):
         """The node is stopped while the engine answers, and started again: the same tokens, and hits again."""
         engine, node = self.engine(), self.node()
         self.filled("base", engine)
@@ -211,7 +211,7 @@ class Native(Vllm):
         del self.things["engine late"], self.things["late node"]
         return found
 
-    def standing(self, actor):
+    def actor_stopped(self, actor):
         """An actor is stopped (SIGSTOP) for a while: the engine still answers."""
 
         def scenario():
@@ -243,8 +243,8 @@ def scenarios(run, vllm):
         ("cold", native.cold), ("warm", native.warm), ("other process", native.other_process), ("two engines", native.two_engines),
         ("load before the step", native.sync), ("layers TP=1", native.layers(1)), ("layers TP=2", native.layers(2)),
         ("loads compared", native.loads), *[(f"kill {actor}", native.kill(actor)) for actor in KILLS],
-        ("kill engine", native.kill_engine), ("node stopped and started", native.node_gone),
-        *[(f"{actor} is stopped", native.standing(actor)) for actor in ("registrar", "coordinator", "swapper")],
+        ("kill engine", native.kill_engine), ("node stopped and started", native.node_restarts),
+        *[(f"{actor} is stopped", native.actor_stopped(actor)) for actor in ("registrar", "coordinator", "swapper")],
         ("restart from disk", native.disk), ("load fails: damaged on disk", native.digest), ("load fails: silent tierer", native.silent),
         ("the node starts later", native.late), ("TP=2", native.ranks), ("TP=1 and TP=2", native.share("TP", ranks=2)),
         ("PP=1 and PP=2", native.share("PP", {"stages": 2}, stages=2)), ("hybrid", native.hybrid),

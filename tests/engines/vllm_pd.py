@@ -230,12 +230,12 @@ class Pd(Native):
                 check(took < ANSWER_SECONDS, f"{actor}: the answers took {took:.0f} s")
                 wait_until(self.node().ready, 60, "the node is ready again")
                 notes.append(f"{actor} {sum(kills)}x: {answer['received'] - answer['receive_failures']} of {BATCH} in {took:.1f} s")
-            self.going_on(pair)
+            self.still_hands_over(pair)
             return Outcome(0, 0, "; ".join(notes))
 
         return scenario
 
-    def going_on(self, pair):
+    def still_hands_over(self, pair):
         """All is handed over again; the first requests register the ranks with the node."""
         for attempt in range(4):
             try:
@@ -268,7 +268,7 @@ class Pd(Native):
                 answer = pair.decode.generate(prompts, transfer=pair.asked(prompts))  # as a client that retries
             self.same_pd(batch, answer)
             note = f"{answer['received'] - answer['receive_failures']} of {BATCH} handed over, {took:.1f} s"
-            found = self.going_on(pair)
+            found = self.still_hands_over(pair)
             return Outcome(found.hits, found.queried, note)
 
         return scenario

@@ -27,7 +27,7 @@ def ports_free():
                 continue
 
 
-class Telling:
+class ReportingVllm:
     """A node that logs loads, and an engine that publishes events."""
 
     def __init__(self, run, native, node_make):
@@ -44,7 +44,7 @@ class Told:
         self.run, self.native, self.node_make = run, native, node_make
 
     def telling(self):
-        return self.native.shared("telling", lambda: Telling(self.run, self.native, self.node_make))
+        return self.native.shared("telling", lambda: ReportingVllm(self.run, self.native, self.node_make))
 
     def stop(self):
         self.telling().engine.worker.stop()

@@ -85,7 +85,7 @@ static void node_hello(struct fake_env *fake, uint32_t sender, const char *role)
         .start_time = hostile_proc(sender).start_time,
         .segment = sl_text_of(sender == 0 ? files[FILE_PINS] : ""),
     };
-    fake_live(fake, hostile_proc(sender));
+    fake_process_add(fake, hostile_proc(sender));
     give(fake, hostile_senders[sender], &msg, &reply);
 }
 
@@ -381,17 +381,17 @@ static void live_on(struct fake_env *fake)
         msg.body.reserve.items.count = 1;
         fake_give(fake, "client.11.0", &msg);
     }
-    fake_pass(fake, 200 * SL_NS_PER_MS);
+    fake_advance(fake, 200 * SL_NS_PER_MS);
     (void)registrar_check(fake->state);
     keys_all(fake, SL_MSG_REMOVE);
     for (uint32_t i = 0; i < HOSTILE_SENDERS; i++) {
-        fake_die(fake, hostile_proc(i));
+        fake_process_end(fake, hostile_proc(i));
     }
     (void)registrar_check(fake->state);
     frames_drop(fake);
     for (uint32_t i = 0; i < 3; i++) {
         fake->env.now_ns += 40 * SL_NS_PER_S;
-        fake_pass(fake, 100 * SL_NS_PER_MS);
+        fake_advance(fake, 100 * SL_NS_PER_MS);
         frames_drop(fake);
     }
     (void)registrar_check(fake->state);
@@ -412,7 +412,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes)
     files_write(&fake);
     for (uint32_t i = 0; i < HOSTILE_SENDERS; i++) {
         if (i != 1 && (length_bytes + i) % 5 != 0) {
-            fake_live(&fake, hostile_proc(i));
+            fake_process_add(&fake, hostile_proc(i));
         }
     }
     if (fake_start(&fake, &why) == SL_OK) {

@@ -32,7 +32,7 @@ static void check(struct hostile *hostile, bool end)
 {
     (void)end;
     for (uint32_t i = 0; i < hostile->given_count; i++) {
-        const struct hostile_given *given = &hostile->given[i];
+        const struct hostile_request_in *given = &hostile->given[i];
         HOSTILE_MUST(given->answered == given->given || hostile->lossy);
     }
 }

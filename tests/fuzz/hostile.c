@@ -438,7 +438,7 @@ static bool traced(void)
 static void note_answer(struct hostile *hostile, const char *to, const struct sl_msg *reply)
 {
     for (uint32_t i = 0; i < hostile->given_count; i++) {
-        struct hostile_given *given = &hostile->given[i];
+        struct hostile_request_in *given = &hostile->given[i];
         if (given->seq == reply->reply_to && strcmp(given->sender, to) == 0) {
             given->answered++;
             HOSTILE_MUST(given->answered <= given->given);
@@ -457,7 +457,7 @@ static void note_request(struct hostile *hostile, struct fake_frame *frame)
                 (HOSTILE_ASKED_MAX - 1) * sizeof(hostile->asked[0]));
         hostile->asked_count--;
     }
-    struct hostile_asked *asked = &hostile->asked[hostile->asked_count++];
+    struct hostile_request_out *asked = &hostile->asked[hostile->asked_count++];
     (void)snprintf(asked->to, sizeof(asked->to), "%s", frame->to);
     asked->frame = frame->bytes;
     asked->length_bytes = frame->length_bytes;
@@ -517,8 +517,8 @@ static void note_given(struct hostile *hostile, const char *sender, uint64_t seq
         }
     }
     HOSTILE_MUST(hostile->given_count < HOSTILE_GIVEN_MAX);
-    struct hostile_given *given = &hostile->given[hostile->given_count++];
-    *given = (struct hostile_given){.seq = seq, .given = 1};
+    struct hostile_request_in *given = &hostile->given[hostile->given_count++];
+    *given = (struct hostile_request_in){.seq = seq, .given = 1};
     (void)snprintf(given->sender, sizeof(given->sender), "%s", sender);
 }
 
@@ -574,7 +574,7 @@ static void request(struct hostile *hostile)
         msg.reply_to = hostile->fake.env.next_seq - (how >> 4);
         msg.code = (sl_err)(hostile_byte(input) % SL_ERR_COUNT);
     } else if ((how & 0x60) == 0x60 && hostile->given_count > 0) { /* a number it had before */
-        const struct hostile_given *given =
+        const struct hostile_request_in *given =
             &hostile->given[hostile_byte(input) % hostile->given_count];
         msg.seq = given->seq;
         sender = given->sender;
@@ -603,7 +603,8 @@ static uint64_t items_of(const struct sl_msg *msg)
 }
 
 /* Answers one request; how: bits that choose. */
-static void answer_one(struct hostile *hostile, const struct hostile_asked *asked, uint64_t how)
+static void answer_one(struct hostile *hostile, const struct hostile_request_out *asked,
+                       uint64_t how)
 {
     struct making making = {.hostile = hostile};
     struct hostile_input *input = &hostile->input;
@@ -675,7 +676,7 @@ static void answer(struct hostile *hostile)
     uint64_t how = hostile_byte(input);
     uint32_t at = (how & 0x40) != 0 ? (uint32_t)(hostile_byte(input) % hostile->asked_count)
                                     : hostile->asked_count - 1;
-    struct hostile_asked asked = hostile->asked[at];
+    struct hostile_request_out asked = hostile->asked[at];
     bool again = (how & 0x82) == 0x80; /* it stays and is answered twice */
     if (!again) {
         asked_drop(hostile, at);
@@ -690,7 +691,7 @@ bool hostile_answer_all(struct hostile *hostile)
 {
     uint32_t count = hostile->asked_count;
     for (uint32_t i = 0; i < count && hostile->asked_count > 0; i++) {
-        struct hostile_asked asked = hostile->asked[0];
+        struct hostile_request_out asked = hostile->asked[0];
         asked_drop(hostile, 0);
         answer_one(hostile, &asked, 0x04);
         free(asked.frame);
@@ -699,7 +700,7 @@ bool hostile_answer_all(struct hostile *hostile)
     return count > 0;
 }
 
-/* Like fake_pass, with a bound on the ticks: an actor that always wakes would use up a core. */
+/* Like fake_advance, with a bound on the ticks: an actor that always wakes would use up a core. */
 static void pass(struct hostile *hostile, uint64_t ns)
 {
     struct fake_env *fake = &hostile->fake;
@@ -708,14 +709,14 @@ static void pass(struct hostile *hostile, uint64_t ns)
     while (fake->wake_ns <= until_ns && hostile->fake.state != NULL) {
         uint64_t step_ns = fake->wake_ns > fake->env.now_ns ? fake->wake_ns - fake->env.now_ns : 1;
         HOSTILE_MUST(++ticks <= TICKS_STEP_MAX + ns / SL_NS_PER_MS);
-        fake_pass(fake, SL_MIN(step_ns, until_ns - fake->env.now_ns));
+        fake_advance(fake, SL_MIN(step_ns, until_ns - fake->env.now_ns));
         hostile_collect(hostile);
         if (fake->env.now_ns >= until_ns) {
             break;
         }
     }
     if (fake->env.now_ns < until_ns) {
-        fake_pass(fake, until_ns - fake->env.now_ns);
+        fake_advance(fake, until_ns - fake->env.now_ns);
     }
 }
 
@@ -737,14 +738,14 @@ static void come_or_go(struct hostile *hostile)
     }
     struct sl_proc_id proc = hostile_proc((uint32_t)which % HOSTILE_SENDERS);
     if (!is_living(hostile, proc)) {
-        fake_live(&hostile->fake, proc);
+        fake_process_add(&hostile->fake, proc);
         if ((which & 0x80) != 0) {
             hello(hostile, (uint32_t)which % HOSTILE_SENDERS);
         }
     } else if ((which & 0x40) != 0) {
         hello(hostile, (uint32_t)which % HOSTILE_SENDERS);
     } else {
-        fake_die(&hostile->fake, proc);
+        fake_process_end(&hostile->fake, proc);
     }
 }
 
@@ -824,7 +825,7 @@ static void end(struct hostile *hostile)
         pass(hostile, SL_NS_PER_S / 4);
     }
     for (uint32_t i = 0; i < HOSTILE_SENDERS + 2; i++) {
-        fake_die(&hostile->fake, hostile_proc(i));
+        fake_process_end(&hostile->fake, hostile_proc(i));
         hostile_collect(hostile);
     }
     for (uint32_t i = 0; i < 4; i++) { /* as after a stop: the clock jumps */
@@ -857,7 +858,7 @@ void hostile_run(const struct hostile_target *target, const uint8_t *bytes, size
     start(&hostile);
     hostile_collect(&hostile);
     for (uint32_t i = 0; i < HOSTILE_SENDERS; i++) { /* bits of the first byte: what runs */
-        fake_live(&hostile.fake, hostile_proc(i));
+        fake_process_add(&hostile.fake, hostile_proc(i));
     }
     uint64_t there = hostile_byte(&hostile.input);
     for (uint32_t i = 0; i < HOSTILE_SENDERS; i++) {

@@ -42,12 +42,12 @@ struct hostile_target {
     void (*finish)(struct hostile *hostile); /* undoes prepare; the actor has ended */
 };
 
-struct hostile_asked { /* a request of the actor's that the harness may answer */
+struct hostile_request_out { /* a request of the actor's that the harness may answer */
     char to[32];
     void *frame;
     size_t length_bytes;
 };
-struct hostile_given { /* a request sent to the actor */
+struct hostile_request_in { /* a request sent to the actor */
     char sender[32];
     uint64_t seq;
     uint32_t given, answered;
@@ -59,9 +59,9 @@ struct hostile {
     struct hostile_input input;
     struct sl_env_ops ops; /* the fake's, with the target's replacements */
     sl_err (*fake_watch)(struct sl_env *env, struct sl_proc_id proc, uint64_t cookie);
-    struct hostile_asked asked[HOSTILE_ASKED_MAX];
+    struct hostile_request_out asked[HOSTILE_ASKED_MAX];
     uint32_t asked_count;
-    struct hostile_given given[HOSTILE_GIVEN_MAX];
+    struct hostile_request_in given[HOSTILE_GIVEN_MAX];
     uint32_t given_count;
     uint64_t next_slot, steps, frames;
     uint32_t last_sender;

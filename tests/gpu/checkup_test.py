@@ -18,7 +18,7 @@ import sanitizer  # noqa: E402
 import steps  # noqa: E402
 import suite  # noqa: E402
 from report import CODE_FAILED, CODE_FINE, CODE_SHORT, Report  # noqa: E402
-from runner import FAILED, FINE, HUNG, SHORT, SKIPPED, Ran, Runner, Step, lives  # noqa: E402
+from runner import FAILED, FINE, HUNG, SHORT, SKIPPED, StepRun, Runner, Step, lives  # noqa: E402
 
 PATIENCE = int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 
@@ -252,7 +252,7 @@ INVALID = """========= Invalid __global__ write of size 16 bytes
 
 
 def checked(tool, text, code=0):
-    return sanitizer.reader(tool)(Ran(code, text, "", 1.0), [])
+    return sanitizer.reader(tool)(StepRun(code, text, "", 1.0), [])
 
 
 class Sanitizers(unittest.TestCase):
@@ -302,32 +302,32 @@ class Made(unittest.TestCase):
 
     def test_the_bench_is_read_with_what_it_is_compared_with(self):
         row = {"direction": "in", "piece_bytes": 4096, "pieces": 1000, "gb_per_s": 30.0, "limit_gb_per_s": 50.0, "ways": {"a": 31.0, "b": 0.0}}
-        ran = Ran(0, json.dumps({"device": "GPU 0", "rows": [row], "note": "", "rows_late": 2}) + "\n", "", 1.0)
+        ran = StepRun(0, json.dumps({"device": "GPU 0", "rows": [row], "note": "", "rows_late": 2}) + "\n", "", 1.0)
         device = {"name": "device", "rows": [{"kind": "device", "link": {"limit_gb_per_s": 63.0}}]}
         read = steps.bench_read(ran, [device])
         self.assertEqual(read["notes"], ["GPU 0", "2 rows left out for want of time"])
         self.assertEqual([read["rows"][0][name] for name in ("kind", "bytes", "best_gb_per_s", "link_gb_per_s")], ["bench", 4096000, 31.0, 63.0])
 
     def test_a_bench_without_a_device_is_skipped(self):
-        ran = Ran(1, '{"error": "SL_ERR_UNSUPPORTED", "text": "no driver"}\n', "", 1.0)
+        ran = StepRun(1, '{"error": "SL_ERR_UNSUPPORTED", "text": "no driver"}\n', "", 1.0)
         self.assertEqual(steps.bench_read(ran, []), {"skipped": "no driver"})
 
     def test_a_bench_that_says_nothing_fails_with_its_words(self):
-        self.assertEqual(steps.bench_read(Ran(2, "", "unknown option\n", 1.0), []), {"reason": "unknown option"})
+        self.assertEqual(steps.bench_read(StepRun(2, "", "unknown option\n", 1.0), []), {"reason": "unknown option"})
 
     def test_memory_that_stays_away_is_a_failure(self):
         first = [{"name": "device", "rows": [{"kind": "device", "free_bytes": 10 << 30}]}]
         for free, wrong in ((10 << 30, False), (9 << 30, True)):
-            ran = Ran(0, json.dumps({"rows": [{"kind": "device", "free_bytes": free}]}) + "\n", "", 1.0)
-            self.assertEqual(bool(steps.given_back_read(ran, first)["reason"]), wrong)
+            ran = StepRun(0, json.dumps({"rows": [{"kind": "device", "free_bytes": free}]}) + "\n", "", 1.0)
+            self.assertEqual(bool(steps.memory_released_read(ran, first)["reason"]), wrong)
 
     def test_pages_that_stay_pinned_are_a_failure(self):
         def said(pages):
             return [{"kind": "machine", "pinned_pages": pages}, {"kind": "device", "free_bytes": 1 << 30}]
 
         for pages, wrong in ((100, False), (1 << 20, True)):
-            ran = Ran(0, json.dumps({"rows": said(pages)}) + "\n", "", 1.0)
-            self.assertEqual(bool(steps.given_back_read(ran, [{"name": "device", "rows": said(100)}])["reason"]), wrong)
+            ran = StepRun(0, json.dumps({"rows": said(pages)}) + "\n", "", 1.0)
+            self.assertEqual(bool(steps.memory_released_read(ran, [{"name": "device", "rows": said(100)}])["reason"]), wrong)
 
     def test_columns_are_as_wide_as_what_they_hold(self):
         self.assertEqual(report.table(["name", "GB/s"], [["long name", 1.5], ["x", None]]),

@@ -61,7 +61,7 @@ static void pool_copy(struct cuda_device *cuda, sl_cu_ptr pool, unsigned char *b
 /* ---- the engine's stream ---- */
 
 static sl_cu_event event;
-static struct sl_op_event behind;
+static struct sl_op_event stream_event;
 
 static void event_make(struct cuda_device *cuda)
 {
@@ -69,7 +69,7 @@ static void event_make(struct cuda_device *cuda)
     must(cuda->driver.event_create(&event, SL_CU_EVENT_NO_TIMING | SL_CU_EVENT_INTERPROCESS) == 0 &&
              cuda->driver.event_ipc_get(&handle, event) == 0,
          "an interprocess event");
-    memcpy(behind.handle, handle.bytes, sizeof(behind.handle));
+    memcpy(stream_event.handle, handle.bytes, sizeof(stream_event.handle));
 }
 
 /* Queues a write of one piece of a block on the stream, and records the event after it. */
@@ -293,7 +293,7 @@ int main(int argc, char **argv)
     if (ordered) {
         event_make(cuda);
         foreign_event(engine, request);
-        request.events = &behind;
+        request.events = &stream_event;
         request.event_count = 1;
         stream_writes(cuda, memory, out[0], 0x33);
         memset(bytes + (size_t)out[0] * PIECE, 0x33, PIECE);

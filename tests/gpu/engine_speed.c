@@ -121,7 +121,7 @@ static bool op_run(struct speed *speed, bool storing, sl_err *code)
 }
 
 /* Repeats the op until it succeeds; while a swapper restarts it may fail. */
-static void op_must(struct speed *speed, bool storing)
+static void op_repeat(struct speed *speed, bool storing)
 {
     uint64_t end_ns = sl_deadline_ns(sl_clock_monotonic_ns(), 3 * PATIENCE_NS);
     sl_err code = SL_OK;
@@ -179,10 +179,10 @@ static uint32_t rounds_run(struct speed *speed, uint64_t for_ns)
     bool more = true;
     while (more) {
         keys_new(speed, ++round);
-        op_must(speed, true);
+        op_repeat(speed, true);
         more = sl_clock_monotonic_ns() < end_ns;
         blocks_wipe(speed);
-        op_must(speed, false);
+        op_repeat(speed, false);
         if (round == 1 || !more || speed->pool_bytes <= CHECKED_BYTES_MAX) {
             bytes_check(speed);
         }

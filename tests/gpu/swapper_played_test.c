@@ -712,12 +712,12 @@ START_TEST(blocks_are_read_after_the_engine_s_event)
         ck_assert_int_eq(engine_answer(), SL_OK);
         uint64_t launches = fake->launches;
 
-        stepped_pass(&bed, 50 * SL_NS_PER_MS);
+        stepped_advance(&bed, 50 * SL_NS_PER_MS);
         ck_assert(!stepped_take(&bed, &reply, NULL)); /* it waits for the engine */
         ck_assert_uint_eq(fake->launches, launches);
         ck_assert_uint_ne(bed.wake_ns, SL_NEVER_NS);
         engine_is_done();
-        stepped_pass(&bed, 50 * SL_NS_PER_MS);
+        stepped_advance(&bed, 50 * SL_NS_PER_MS);
         (void)stepped_run(&bed, 100);
 
         ck_assert(stepped_take(&bed, &reply, NULL));
@@ -748,7 +748,7 @@ START_TEST(other_copies_do_not_wait_for_it)
         ck_assert_uint_eq(reply.reply_to, plain);
         ck_assert_int_eq(reply.code, SL_OK);
         /* Its deadline ends it; no block was touched. */
-        stepped_pass(&bed, 3 * SL_NS_PER_S);
+        stepped_advance(&bed, 3 * SL_NS_PER_S);
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
         engine_leaves();
@@ -807,7 +807,7 @@ START_TEST(event_of_a_copy_in_the_queue_is_closed_at_the_end)
         (void)stepped_run(&bed, 100);
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
         ck_assert_int_eq(engine_answer(), SL_OK);
-        stepped_pass(&bed, 50 * SL_NS_PER_MS);
+        stepped_advance(&bed, 50 * SL_NS_PER_MS);
         ck_assert_int_eq(fake->events, 4); /* the two slots', the engine's, and that one as
                                             * opened here */
         engine_leaves();

@@ -17,7 +17,7 @@ except ImportError:
 
 from python_support import client, environment, sluice  # noqa: E402
 import tiny_model  # noqa: E402
-from node_support import PATIENCE, Node, fabric_alone, main, wait_pools  # noqa: E402
+from node_support import PATIENCE, Node, fabric_without_peers, main, wait_pools  # noqa: E402
 
 PROMPT = [int(token) for token in np.random.default_rng(7).integers(0, tiny_model.VOCABULARY, 75)]
 COUNT = 40
@@ -149,7 +149,7 @@ class HandedOver(unittest.TestCase):
 
     def hand_over(self, mode, **more):
         number = int.from_bytes(os.urandom(8), "little") | 1
-        with Node(ranks=tiny_model.WORLD, memory="64MiB", settings=["--op-timeout", PATIENT["op_timeout"], *fabric_alone()]) as node:
+        with Node(ranks=tiny_model.WORLD, memory="64MiB", settings=["--op-timeout", PATIENT["op_timeout"], *fabric_without_peers()]) as node:
             with Child("decode", node, number, mode, **more) as decode, Child("prefill", node, number, mode) as prefill:
                 for side in (decode, prefill):
                     self.assertTrue(side.hear()["registered"])

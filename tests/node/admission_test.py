@@ -11,7 +11,7 @@ import tempfile
 import threading
 import unittest
 
-from node_support import BIN, TRACE, Node, lives, main, plain_alone, wait_until
+from node_support import BIN, TRACE, Node, lives, main, unsanitized_only, wait_until
 from values_support import Values, get_all, put_all
 
 SIZE = 256 << 10
@@ -189,7 +189,7 @@ class Trace(unittest.TestCase):
             print(f"hits undisturbed {whole:.2f} %, registrar killed {mean:.2f} %")
             self.assertGreater(mean, whole - 0.5)
 
-    @plain_alone  # node/replay kills sanitized actors while a trace is replayed
+    @unsanitized_only  # node/replay kills sanitized actors while a trace is replayed
     def test_a_killed_registrar_goes_on_as_it_was(self):
         """Runs with so few requests differ by a percentage point at random. Without a disk LRU has 3.4 less."""
         for memory_blocks, disk_blocks, margin in ((5000, 0, 1.5), (3000, 12000, 2.0)):

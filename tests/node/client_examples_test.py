@@ -5,7 +5,7 @@ import subprocess
 import sys
 import unittest
 
-from node_support import BIN, PATIENCE, ROOT, Node, fabric_alone, main, metric, plain_alone
+from node_support import BIN, PATIENCE, ROOT, Node, fabric_without_peers, main, metric, unsanitized_only
 
 PACKAGE = os.path.join(os.path.dirname(BIN), "python")
 PUT_AND_GOT = "a copy: a value of up to 1 GiB\nin place: a value of up to 1 GiB\nexists: yes\n"
@@ -24,7 +24,7 @@ class Examples(unittest.TestCase):
         with Node(ranks=1) as node:
             self.assert_prints(node, [self.example("put_get")], PUT_AND_GOT)
 
-    @plain_alone
+    @unsanitized_only
     @unittest.skipUnless(os.path.isdir(os.path.join(PACKAGE, "sluice")), "the Python package was not built")
     def test_put_and_get_in_python(self):
         with Node(ranks=1) as node:
@@ -37,7 +37,7 @@ class Examples(unittest.TestCase):
                                    f"{stored} blocks stored, {4 - stored} were stored before, 4 loaded, every byte right\n")
 
     def test_prefill_hands_over_to_decode_through_storage_and_directly(self):
-        with Node(ranks=1, settings=fabric_alone()) as node:
+        with Node(ranks=1, settings=fabric_without_peers()) as node:
             for mode in ([], ["direct"]):
                 self.assert_prints(node, [self.example("handover"), *mode], "8 of 8 requests handed over, every byte right\n")
             self.assertGreater(metric(node, "coordinator", "handovers_pushed"), 0)

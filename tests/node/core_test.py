@@ -27,7 +27,7 @@ while time.monotonic() < until: pass
 """
 
 
-def orders(said):
+def control_characters(said):
     """Control characters of a text, which a terminal obeys."""
     return [letter for letter in said if letter not in "\n\t" and (letter < " " or "\x7f" <= letter < "\xa0" or "\u2028" <= letter < "\u202f" or "\u2066" <= letter < "\u206a")]
 
@@ -140,7 +140,7 @@ class Ready(unittest.TestCase):
                           ("get", key + "-not", "--json"), ("status", key), ("status", "--" + key), ("get", key, "--op-timeout", key)):
                 done = node.ctl(*words, check=False)
                 said = (done.stdout + done.stderr).decode()  # UTF-8 all of it
-                self.assertEqual(orders(said), [], (words, said))
+                self.assertEqual(control_characters(said), [], (words, said))
                 if words == ("ls",):
                     self.assertEqual("gr\u00fc\u00df" in said, key == "gr\u00fc\u00df")
 
@@ -150,7 +150,7 @@ class Ready(unittest.TestCase):
                 environment = {**os.environ, "SLUICE_EVENTS_MODEL": "m" + word, "SLUICE_INSTANCE": f"none-{os.getpid()}"}
                 for words in ((CTL, word), (CTL, "help", word), (CTL, "config"), (CTL, "keygen", directory + "/" + word, "a"), (NODE, word), (NODE, "stop", word)):
                     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment, timeout=60 * PATIENCE, check=False)
-                    self.assertEqual(orders(done.stdout.decode()), [], (words, done.stdout))
+                    self.assertEqual(control_characters(done.stdout.decode()), [], (words, done.stdout))
 
     def test_what_cannot_be_written_is_said_once(self):
         """For commands in C and those whose text Python makes; a reader that has gone is no failure to report."""

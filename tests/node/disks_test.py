@@ -121,7 +121,7 @@ class Disks(unittest.TestCase):
         node.flush()
         on_b = node.disks()["tierer.1"]["objects"]
         self.assertGreater(on_b, 0)
-        with node.standing_still():  # so that it does not restart before its files are removed
+        with node.actors_stopped():  # so that it does not restart before its files are removed
             old = node.kill("tierer.1")
             shutil.rmtree(node.path("B"))
         node.wait_restarted("tierer.1", old, 20)

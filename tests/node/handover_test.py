@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from node_support import PACE, PATIENCE, PD_ENGINES, Node, fabric_alone, main, metric, wait_until
+from node_support import PACE, PATIENCE, PD_ENGINES, Node, fabric_without_peers, main, metric, wait_until
 
 # Undisturbed hand-overs must not fail for lack of time.
 PATIENT = ["--op-timeout", "30s"]
@@ -69,7 +69,7 @@ class Handover(unittest.TestCase):
             self.assert_nothing_is_left(node)
 
     def test_a_thousand_requests_pushed(self):
-        with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
+        with Node(ranks=2, memory="256MiB", settings=fabric_without_peers()) as node:
             report = self.demo(node, "--mode", "direct", "--requests", "1000", "--ranks", "2", "--concurrency", "32", *PATIENT)
             self.assert_no_byte_is_wrong(report)
             self.assertEqual((report["complete"], report["send_failed"]), (1000, 0))
@@ -79,7 +79,7 @@ class Handover(unittest.TestCase):
 
     def test_prefill_killed_in_the_middle_of_pushing(self):
         for by_layers in ([], ["--by-layers"]):
-            with self.subTest(by_layers=by_layers), Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
+            with self.subTest(by_layers=by_layers), Node(ranks=2, memory="256MiB", settings=fabric_without_peers()) as node:
                 report = self.demo(node, "--mode", "direct", *by_layers, "--requests", "400", "--ranks", "2", "--concurrency", "64",
                                    "--op-timeout", f"{2 * PACE}s", "--kill-prefill")
                 self.assert_no_byte_is_wrong(report)
@@ -89,7 +89,7 @@ class Handover(unittest.TestCase):
 
     def test_layers_are_pushed_while_the_next_ones_are_computed(self):
         # Prefill computes a last layer only after decode has reported that the first one has arrived, and is right.
-        with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
+        with Node(ranks=2, memory="256MiB", settings=fabric_without_peers()) as node:
             report = self.demo(node, "--mode", "direct", "--by-layers", "--requests", "200", "--ranks", "2", "--layers", "7",
                                "--block-bytes", "50001", "--concurrency", "8", *PATIENT)
             self.assert_no_byte_is_wrong(report)
@@ -110,7 +110,7 @@ class Handover(unittest.TestCase):
             self.assert_nothing_is_left(node)
 
     def test_what_cannot_be_pushed_goes_through_storage(self):
-        for settings in ((), (*fabric_alone(), "--fabric-pools", "false")):
+        for settings in ((), (*fabric_without_peers(), "--fabric-pools", "false")):
             with self.subTest(settings=settings), Node(ranks=1, settings=settings) as node:
                 for by_layers in ([], ["--by-layers"]):
                     report = self.demo(node, "--mode", "direct", *by_layers, "--requests", "20", *PATIENT)
@@ -121,7 +121,7 @@ class Handover(unittest.TestCase):
                 self.assert_nothing_is_left(node)
 
     def test_actors_killed_meanwhile(self):
-        with Node(ranks=2, memory="256MiB", settings=fabric_alone()) as node:
+        with Node(ranks=2, memory="256MiB", settings=fabric_without_peers()) as node:
             stop = threading.Event()
 
             def kill():

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from node_support import BIN, PATIENCE, Node, fabric_alone, main, wait_until
+from node_support import BIN, PATIENCE, Node, fabric_without_peers, main, wait_until
 from handover_test import metric
 
 PROBE = os.path.join(BIN, "..", "tests", "layers_probe")
@@ -15,7 +15,7 @@ PROBE = os.path.join(BIN, "..", "tests", "layers_probe")
 @unittest.skipUnless(os.path.exists(PROBE), "layers_probe was not built")
 class Layers(unittest.TestCase):
     def test_an_engine_that_computes_layer_by_layer(self):
-        with Node(ranks=1, memory="64MiB", settings=fabric_alone()) as node:
+        with Node(ranks=1, memory="64MiB", settings=fabric_without_peers()) as node:
             probe = subprocess.Popen([PROBE, node.instance, node.directory + "/run", node.shm], stdin=subprocess.PIPE,
                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             killed = []

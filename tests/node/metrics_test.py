@@ -382,7 +382,7 @@ class Text(unittest.TestCase):
             node.ctl("put", "k", "-", stdin=b"v" * 5000)
             node.ctl("get", "k")
             pids = [node.live_pid(name) for name in node.processes()]
-            with node.standing_still(*node.processes()):
+            with node.actors_stopped(*node.processes()):
                 text = node.ctl("metrics").stdout.decode()
                 metrics = Metrics(node)
             self.assertTrue(all(lives(pid) for pid in pids))

@@ -27,7 +27,7 @@ TRACE = os.path.join(ROOT, "..", "shared", "data", "conversation_trace.jsonl")
 # Things that take seconds on an idle machine may take many times as long on a busy or sanitized one.
 PATIENCE = 6 * int(os.environ.get("SLUICE_TEST_SLOWDOWN", "1"))
 # Tests in which sanitizers can find nothing, such as those of scripts or of hits in a trace, run only in other builds.
-plain_alone = unittest.skipIf("SLUICE_TEST_SANITIZED" in os.environ, "skipped: not under sanitizers")
+unsanitized_only = unittest.skipIf("SLUICE_TEST_SANITIZED" in os.environ, "skipped: not under sanitizers")
 # Pause after the first check of a condition.
 ASK_PAUSE_S = 0.1 if "SLUICE_TEST_SANITIZED" in os.environ else 0.025
 # Least time limit, times PATIENCE, of things that must happen: only a hang reaches it, no busy machine does.
@@ -99,7 +99,7 @@ def command_of(pid):
         return []
 
 
-def fabric_alone():
+def fabric_without_peers():
     """Settings of a node without peers that still has engines' pools in its fabric."""
     return ("--node-name", "alone", "--fabric", "tcp", "--cluster-plaintext", "true", "--cluster-listen", f"127.0.0.1:{free_port()}")
 
@@ -239,16 +239,16 @@ class Node:
 
         wait_until(sent, 20, f"{name} gets signal {how}")
 
-    def stoppable(self, *names):
+    def pids_to_stop(self, *names):
         """Pids to stop in this order, and to continue in reverse, so that actors are paused and still exist afterwards. The supervisor
         replaces an actor that is stopped for a second; its watcher must not notice it either: its last report must still be fresh."""
         watcher = wait_until(self.watcher_pid, 20, "a watcher runs")
         return [self.supervisor_pid(), watcher, *(self.live_pid(name) for name in names)]
 
     @contextlib.contextmanager
-    def standing_still(self, *names):
+    def actors_stopped(self, *names):
         """Stops these actors inside of the `with`."""
-        pids = self.stoppable(*names)
+        pids = self.pids_to_stop(*names)
         try:
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)

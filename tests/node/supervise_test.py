@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from node_support import BIN, NODE, PACE, Node, children_of, command_of, free_port, lives, log_of, main, plain_alone, wait_until
+from node_support import BIN, NODE, PACE, Node, children_of, command_of, free_port, lives, log_of, main, unsanitized_only, wait_until
 
 SUPERVISE = os.path.join(BIN, "sluice-supervise")
 # The longest time that a caller of sluice-node waits: a program that hangs is ended after 10 s and killed 1 s later.
@@ -249,7 +249,7 @@ class Adoption(unittest.TestCase):
         self.assertIn(f"(process {os.getpid()})", said)
 
 
-@plain_alone
+@unsanitized_only
 class Moments(unittest.TestCase):
     """The supervisor is killed at any moment of a command: the command ends, and the next start or stop handles what is left."""
 
@@ -312,7 +312,7 @@ class Moments(unittest.TestCase):
             self.assertEqual(node.leftovers(), [])
 
 
-@plain_alone
+@unsanitized_only
 class Hangs(unittest.TestCase):
     def test_a_stopped_supervisor_is_named_and_can_be_ended(self):
         with Node() as node:

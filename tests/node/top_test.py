@@ -225,7 +225,7 @@ class Top(unittest.TestCase):
             top = self.open(node, "--view", "actors")
             top.shows("keyer")
             wait_until(lambda: top.word("keyer", 2) == "1", 5, "one start is counted")
-            with node.standing_still("swapper.0"):
+            with node.actors_stopped("swapper.0"):
                 top.shows("swapper.0: stuck", seconds=10)
             pid = node.live_pid("keyer")
             os.kill(pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, paced, plain_alone, wait_until, workload
+from node_support import BIN, CTL, NODE, PACE, Node, expected_hits, lives, log_of, main, paced, unsanitized_only, wait_until, workload
 from upgrade_support import DEADLINE_MS, Lives, Putting, Upgrade, program_of, programs_copied, programs_of
 
 # By itself on two cores no op takes longer than DEADLINE_MS, the default deadline. While other suites run it may.
@@ -103,7 +103,7 @@ class UnderLoad(Upgraded):
                 self.assertGreaterEqual(counts["hits"], hits)
             self.assertLess(longest_ms, LONGEST_MS)
 
-    @plain_alone
+    @unsanitized_only
     def test_hits_of_an_engine_are_those_of_its_trace(self):
         self.replays(1)
 
@@ -124,24 +124,24 @@ class UnderLoad(Upgraded):
         self.assertLess(longest_ms, LONGEST_MS)
         self.assertGreater(after["read"], before["read"])
 
-    @plain_alone
+    @unsanitized_only
     def test_1_thread(self):
         self.threads(1)
 
-    @plain_alone
+    @unsanitized_only
     def test_2_threads(self):
         self.threads(2)
 
     def test_4_threads(self):
         self.threads(4)
 
-    @plain_alone
+    @unsanitized_only
     def test_8_threads(self):
         self.threads(8)
 
 
 class Killed(Upgraded):
-    @plain_alone
+    @unsanitized_only
     def test_whatever_is_killed_meanwhile_the_next_upgrade_ends_it(self):
         seed = int(os.environ.get("SLUICE_TEST_SEED", time.time()))
         print(f"seed {seed}")

@@ -282,7 +282,7 @@ class Suffering(OnNode):
 
     def stopped(self):
         """Stops it without a replacement. Returns a function that continues it."""
-        pids = self.node.stoppable("registrar")
+        pids = self.node.pids_to_stop("registrar")
 
         def go_on():
             for pid in reversed(pids):

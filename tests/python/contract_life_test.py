@@ -7,8 +7,8 @@ import tempfile
 import threading
 import weakref
 
-from contract_support import (INVALID, KIB, MIB, MOONCAKE, Child, Memory, OnPool, Pool, config, free_port, hear,
-                              main, of_wheel, say, unlike_mooncake, value_of, wait_until)
+from contract_support import (INVALID, KIB, MIB, MOONCAKE, Child, Memory, OnPool, Pool, config, free_port, child_read,
+                              main, wheel_differs, say, unlike_mooncake, value_of, wait_until)
 from mooncake.store import MooncakeDistributedStore
 
 SEVEN = ("local_hostname", "metadata_server", "global_segment_size", "local_buffer_size", "protocol", "rdma_devices",
@@ -20,7 +20,7 @@ def child_crowd(address, count):
     stores = [MooncakeDistributedStore() for _ in range(count)]
     codes = [one.setup("localhost", "P2PHANDSHAKE", 16 * MIB, 0, "tcp", "", address) for one in stores]
     say([codes, [one.get_hostname() for one in stores]])
-    hear()
+    child_read()
 
 
 class Setup(OnPool):
@@ -136,7 +136,7 @@ class Setup(OnPool):
         """1.5 setup local_hostname: MC_STORE_CLIENT_MIN_PORT and MAX_PORT; -1 if all are taken."""
         port = free_port()
         with Child(child_port_range, self.pool.address, port, pool=self.pool) as child:
-            codes, names = child.says()
+            codes, names = child.child_line()
             self.assertEqual(codes[0], 0)
             if not MOONCAKE:
                 self.assertEqual(names[0], f"localhost:{port}")
@@ -207,8 +207,8 @@ class Setup(OnPool):
         """1.5 get_hostname, trap 12: stores of one process and of two have different names."""
         with Child(child_crowd, self.pool.address, 4, pool=self.pool) as a, Child(child_crowd, self.pool.address, 4,
                                                                                    pool=self.pool) as b:
-            codes_a, names_a = a.says()
-            codes_b, names_b = b.says()
+            codes_a, names_a = a.child_line()
+            codes_b, names_b = b.child_line()
             self.assertEqual(codes_a + codes_b, [0] * 8)
             self.assertEqual(len(set(names_a + names_b + [self.store.get_hostname()])), 9)
 
@@ -232,7 +232,7 @@ class Setup(OnPool):
         pool = Pool()
         self.addCleanup(pool.close)
         with Child(child_no_segment, pool.address, pool=pool) as child:
-            self.assertEqual(child.says(), [0, -200, 0])
+            self.assertEqual(child.child_line(), [0, -200, 0])
 
     def test_no_local_buffer(self):
         """1.5 setup local_buffer_size, trap 9: 0: put fails and leaves no key, zero-copy calls work."""
@@ -256,7 +256,7 @@ class Setup(OnPool):
         self.assert_plain(one.batch_put_from_multi_buffers(keys, [[at], [at]], [[10], [20]]), [0, 0])
         self.assert_plain(one.batch_get_into_multi_buffers(keys, [[at], [at]], [[10], [20]]), [10, 20])
 
-    @of_wheel("only where its master was started with tenants and their quotas")
+    @wheel_differs("only where its master was started with tenants and their quotas")
     def test_tenants_have_names_of_their_own(self):
         """1.5 setup tenant_id: a tenant's values are invisible to others; "default" is the tenant of all that name none."""
         mine = self.opened(0, tenant_id="tenant-a")
@@ -279,7 +279,7 @@ class Setup(OnPool):
             code = one.setup(**self.seven(master_server_addr=address))
         else:
             with Child(child_no_node, free_port(), pool=self.pool) as child:
-                code, health = child.says()
+                code, health = child.child_line()
                 self.assertEqual(health, 1)
         self.assertLess(code, 0)
 
@@ -292,7 +292,7 @@ class Setup(OnPool):
             os.dup2(said.fileno(), 2)
             try:
                 with Child(child_no_node, port, pool=self.pool) as child:
-                    code, health = child.says()
+                    code, health = child.child_line()
             finally:
                 os.dup2(mine, 2)
                 os.close(mine)
@@ -381,7 +381,7 @@ class SetupOfDict(OnPool):
         self.assertNotEqual(self.fresh().setup(self.required(local_buffer_size="2TB")), 0)
         self.assertNotEqual(self.fresh().setup(self.required(local_buffer_size=(1 << 40) + 1)), 0)
 
-    @of_wheel("tenants, as above")
+    @wheel_differs("tenants, as above")
     def test_every_key(self):
         """1.5 setup(dict) protocol, rdma_devices, master_server_addr, ipc_socket_path, enable_ssd_offload,
         ssd_offload_path, tenant_id, enable_client_http_server, client_http_port: accepted, as values or texts."""
@@ -476,16 +476,16 @@ class Life(OnPool):
         self.assertEqual(one.health_check(), 1)
         self.assertEqual(self.store.health_check(), 0)
 
-    @of_wheel("it answers 0 for 10 s and more")
+    @wheel_differs("it answers 0 for 10 s and more")
     def test_health_without_a_master(self):
         """1.5 health_check: 2 while the master is not reachable."""
         pool = Pool()
         self.addCleanup(pool.close)
         with Child(child_health, pool.address, pool=pool) as child:
-            self.assertEqual(child.says(), 0)
+            self.assertEqual(child.child_line(), 0)
             pool.close()
             child.tell("look")
-            self.assertEqual(child.says(60), 2)
+            self.assertEqual(child.child_line(60), 2)
 
     def test_dummy_without_a_client(self):
         """1.5 setup_dummy: -1 without a client at that address."""
@@ -539,7 +539,7 @@ def child_health(address):
     one = MooncakeDistributedStore()
     one.setup("localhost", "P2PHANDSHAKE", 16 * MIB, MIB, "tcp", "", address)
     say(one.health_check())
-    hear()
+    child_read()
     seen = one.health_check()
     for _ in range(200):
         if seen == 2:

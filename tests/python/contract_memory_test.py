@@ -196,7 +196,7 @@ class Allocator(OnPool):
         for name in ("get_alloc_func_addr", "get_free_func_addr"):
             self.assertGreater(getattr(mooncake_store, name)(), 0)
         with Child(child_bind_to_numa_node) as child:
-            child.says()
+            child.child_line()
 
 
 def child_bind_to_numa_node():

@@ -8,7 +8,7 @@ import threading
 import time
 
 from contract_support import (EXISTS, KIB, LEASED, LEASE_OVER, MIB, MOONCAKE, NOT_FOUND, NO_SPACE, PATIENCE, Child, Memory,
-                              OnPool, Pool, config, hear, main, of_wheel, say, unlike_mooncake, value_of, wait_until)
+                              OnPool, Pool, config, child_read, main, wheel_differs, say, unlike_mooncake, value_of, wait_until)
 from mooncake.store import MooncakeDistributedStore, ReplicateConfig
 
 
@@ -27,7 +27,7 @@ def child_works(address, name, count, keys_of):
     memory = Memory(MIB, store)
     mine = [f"{name}/{i}" for i in range(count)]
     say("ready")
-    hear()
+    child_read()
     for key in mine:
         if store.put_from(key, memory.write(value_of(key, 100_000)), 100_000) != 0:
             raise AssertionError("put")
@@ -42,7 +42,7 @@ def child_works(address, name, count, keys_of):
             elif got not in (NOT_FOUND, -703):
                 raise AssertionError(f"get gave {got}")
     say("done")
-    hear()  # its segment stays until all have read
+    child_read()  # its segment stays until all have read
     say([store.close(), store.health_check()])
 
 
@@ -73,19 +73,19 @@ def child_writes_for_ever(address, name):
 def child_contributes(address):
     store = opened(address, 64 * MIB)
     say(store.get_hostname())
-    hear()
+    child_read()
 
 
 def child_begins(address, key):
     store = opened(address)
     say(store.batch_put_session_start([key], [8 * MIB], ReplicateConfig()))
-    hear()
+    child_read()
 
 
 def child_leases(address, keys):
     store = opened(address)
     say(store.batch_is_exist(keys))
-    hear()
+    child_read()
 
 
 class Threads(OnPool):
@@ -327,13 +327,13 @@ class Processes(OnPool):
         names = [self.key(f"p{number}") for number in range(4)]
         children = [Child(child_works, self.pool.address, name, 20, names, pool=self.pool) for name in names]
         try:
-            self.assertEqual([one.says() for one in children], ["ready"] * 4)
+            self.assertEqual([one.child_line() for one in children], ["ready"] * 4)
             for one in children:
                 one.tell("go")
-            self.assertEqual([one.says(60) for one in children], ["done"] * 4)
+            self.assertEqual([one.child_line(60) for one in children], ["done"] * 4)
             for one in children:
                 one.tell("end")
-            self.assertEqual([one.says(60) for one in children], [[0, 1]] * 4)
+            self.assertEqual([one.child_line(60) for one in children], [[0, 1]] * 4)
             self.assertEqual([one.end() for one in children], [0] * 4)
         finally:
             for one in children:
@@ -348,7 +348,7 @@ class Processes(OnPool):
         self.assertEqual(self.store.put_from(key, memory.write(value), len(value)), 0)
         for number in range(4):
             with Child(child_reads_for_ever, self.pool.address, key, pool=self.pool) as child:
-                self.assertEqual(child.says(), 32 * MIB)
+                self.assertEqual(child.child_line(), 32 * MIB)
                 time.sleep(0.003 * number)
                 child.kill()
             memory.clear()
@@ -366,7 +366,7 @@ class Processes(OnPool):
         self.addCleanup(self.store.unregister_buffer, memory.address)
         for number in range(4):
             with Child(child_writes_for_ever, self.pool.address, name, pool=self.pool) as child:
-                child.says()
+                child.child_line()
                 time.sleep(0.1 + 0.007 * number)
                 child.kill()
             for key in keys:
@@ -385,21 +385,21 @@ class Processes(OnPool):
         self.assertEqual(self.store.batch_is_exist(fill), [1] * 6)
         self.store.batch_remove(fill, True)
 
-    @of_wheel("the key is blocked for 30 s, and the room for 600")
+    @wheel_differs("the key is blocked for 30 s, and the room for 600")
     def test_a_session_whose_process_is_killed(self):
         """3.7 killed writer, 1.8 batch_put_session_start: a session ends with its process: the key can be put."""
         with Child(child_begins, self.pool.address, self.key(), pool=self.pool) as child:
-            self.assertEqual(child.says(), [0])
+            self.assertEqual(child.child_line(), [0])
             self.assertEqual(self.store.is_exist(self.key()), 0)
             child.kill()
         wait_until(lambda: self.store.put(self.key(), b"mine") == 0 and self.store.get(self.key()) == b"mine", 10,
                    "the key of a dead writer is free")
 
-    @of_wheel("after client_ttl, 10 s")
+    @wheel_differs("after client_ttl, 10 s")
     def test_a_contributor_that_is_killed(self):
         """3.7 client's death, trap 11: values only in its segment are lost, others stay; puts continue."""
         with Child(child_contributes, self.pool.address, pool=self.pool) as child:
-            there = child.says()
+            there = child.child_line()
             lost, value = self.stored("lost", config=config(preferred_segment=there))
             kept, _ = self.stored("kept", config=config(preferred_segment=self.store.get_hostname()))
             self.assertEqual(self.store.get(lost), value)
@@ -414,7 +414,7 @@ class Processes(OnPool):
         """3.7 killed reader, 3.3 leases: they end at their deadline."""
         keys = [self.stored(str(number))[0] for number in range(20)]
         with Child(child_leases, self.pool.address, keys, pool=self.pool) as child:
-            self.assertEqual(child.says(), [1] * 20)
+            self.assertEqual(child.child_line(), [1] * 20)
             child.kill()
         for key in keys:
             self.eventually(0, lambda k=key: self.store.remove(k), LEASED)
@@ -422,7 +422,7 @@ class Processes(OnPool):
     def test_a_process_that_ends_without_close(self):
         """1.5 close: a process that ends without it ends as fast, and so does its segment."""
         with Child(child_contributes, self.pool.address, pool=self.pool) as child:
-            there = child.says()
+            there = child.child_line()
             key, _ = self.stored(config=config(preferred_segment=there))
             self.assertEqual(child.end(), 0)
         wait_until(lambda: self.store.is_exist(key) == 0, 15, "its values are gone")

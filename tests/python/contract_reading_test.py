@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 
-from contract_support import (INVALID, KIB, MIB, NOT_FOUND, NOT_READY, Memory, OnPool, main, of_wheel, unlike_mooncake,
+from contract_support import (INVALID, KIB, MIB, NOT_FOUND, NOT_READY, Memory, OnPool, main, wheel_differs, unlike_mooncake,
                               value_of, wait_until)
 from mooncake.store import ReplicateConfig
 
@@ -226,7 +226,7 @@ class Into(OnPool):
         self.assert_plain(got, [10_000, NOT_FOUND])
         self.assertEqual(b"".join(memory.read(size, at) for at, size in zip(offsets, sizes)), value)
 
-    @of_wheel("-800")
+    @wheel_differs("-800")
     def test_multi_buffers_that_are_larger(self):
         """1.7 batch_get_into_multi_buffers: a larger scatter list is accepted, its rest does not change."""
         key, value = self.stored(length=100)

@@ -181,7 +181,7 @@ class Removing(OnPool):
         leased, _ = self.stored("leased")
         theirs = self.key("theirs")
         with Child(child_puts, self.pool.address, theirs, pool=self.pool) as child:
-            self.assertEqual(child.says(), 0)
+            self.assertEqual(child.child_line(), 0)
         self.assertEqual(self.store.is_exist(leased), 1)
         keys = [mine, leased, theirs, self.key("no")]
         self.assertEqual(self.store.batch_replica_clear(keys), [mine])

@@ -1,7 +1,7 @@
 """Reading and writing layer by layer (section 1.8 of the contract)."""
 
 from contract_support import (EXISTS, INVALID, KIB, MIB, NO_SPACE, NOT_FOUND, OnPool, config, lease_over, main,
-                              of_wheel, value_of)
+                              wheel_differs, value_of)
 from mooncake.store import ReplicateConfig
 
 
@@ -212,7 +212,7 @@ class Writing(OnPool):
         self.assert_plain(other.batch_put_session_end([self.key()]), [0])
         self.assertEqual(len(self.store.get(self.key())), 5)
 
-    @of_wheel("they block their keys for 30 s")
+    @wheel_differs("they block their keys for 30 s")
     def test_close_gives_up_what_was_begun(self):
         """1.8 batch_put_session_start: close() revokes; the key can be put immediately."""
         other = self.opened(0)

@@ -50,7 +50,7 @@ def unlike_mooncake(reason):
     return unittest.skipIf(MOONCAKE, "Mooncake differs: " + reason)
 
 
-def of_wheel(reason):
+def wheel_differs(reason):
     """Marks a test in which the wheel 0.3.13.post1 differs from the reference: the reference decides."""
     return unittest.skipIf(MOONCAKE, "the wheel differs: " + reason)
 
@@ -266,7 +266,7 @@ class Child:
                 self.lines.put(json.loads(line[1:]))
         self.lines.put(EOFError("the other process ended"))
 
-    def says(self, seconds=20):
+    def child_line(self, seconds=20):
         """Its next line."""
         said = self.lines.get(timeout=seconds * PATIENCE)
         if isinstance(said, Exception):
@@ -302,7 +302,7 @@ def say(what):
     sys.stdout.flush()
 
 
-def hear():
+def child_read():
     """Called in a child: None at the end of the input."""
     line = sys.stdin.readline()
     return json.loads(line) if line else None

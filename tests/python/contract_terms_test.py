@@ -3,7 +3,7 @@
 import time
 
 from contract_support import (LEASED, LEASE_MS, MIB, MOONCAKE, NO_SPACE, Memory, OnPool, config, lease_over, main,
-                              of_wheel, unlike_mooncake, value_of, wait_until)
+                              wheel_differs, unlike_mooncake, value_of, wait_until)
 from mooncake.store import SoftPinAction
 
 
@@ -50,7 +50,7 @@ class Eviction(Pressure):
         self.assertLess(len(left), 33)
         self.assertIn(keys[-1], left)
 
-    @of_wheel("its order is by the end of leases, sampled")
+    @wheel_differs("its order is by the end of leases, sampled")
     def test_the_longest_unused_go_first(self):
         """3.5 eviction: near-LRU."""
         keys = self.fill("k", 24)
@@ -194,7 +194,7 @@ class Pins(Pressure):
         self.fill("k", 80)
         self.assertEqual(self.there(pinned), pinned)
 
-    @of_wheel("near-LRU: which ones go is by chance")
+    @wheel_differs("near-LRU: which ones go is by chance")
     def test_soft_pins_end(self):
         """1.4 soft_pin_ttl_ms: a fixed deadline, which reads do not extend."""
         key = self.key("soft")
@@ -204,7 +204,7 @@ class Pins(Pressure):
         self.fill("k", 80)
         self.assertEqual(self.there([key]), [])
 
-    @of_wheel("near-LRU: which ones go is by chance")
+    @wheel_differs("near-LRU: which ones go is by chance")
     def test_an_upsert_unpins(self):
         """1.4 soft_pin_action: DISABLE unpins on upsert, PRESERVE leaves as is."""
         keep, drop = self.keys(2, "soft")
@@ -223,7 +223,7 @@ class Groups(Pressure):
             self.assertEqual(self.store.put(key, value_of(key, MIB), config(group_ids=[name])), 0)
         return keys
 
-    @of_wheel("a sampled order: may take any")
+    @wheel_differs("a sampled order: may take any")
     def test_members_go_together(self):
         """1.4 group_ids: members are evicted together."""
         groups = [self.put_group(f"g{number}-", 4) for number in range(5)]

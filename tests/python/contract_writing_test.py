@@ -7,7 +7,7 @@ import io
 import mmap
 import threading
 
-from contract_support import (INVALID, KIB, MIB, MOONCAKE, NO_SPACE, Memory, OnPool, config, main, of_wheel,
+from contract_support import (INVALID, KIB, MIB, MOONCAKE, NO_SPACE, Memory, OnPool, config, main, wheel_differs,
                               unlike_mooncake, value_of)
 from mooncake.store import ReplicateConfig, SoftPinAction
 
@@ -310,7 +310,7 @@ class Puts(OnPool):
         self.assertEqual(self.store.put_batch(keys, [b"1", b"2", b"3"]), INVALID)
         self.assert_plain(self.store.batch_is_exist(keys), [0, 0])
 
-    @of_wheel("the first value wins")
+    @wheel_differs("the first value wins")
     def test_put_batch_with_a_key_twice(self):
         """1.6 put_batch: duplicate keys collapse, the last value wins."""
         key, other = self.keys(2)
@@ -614,7 +614,7 @@ class Upserts(OnPool):
         self.assertEqual(self.store.upsert(key, b"new"), 0)
         self.assertEqual((bytes(handle), self.store.get(key)), (value, b"new"))
 
-    @of_wheel("-703 until the session's writer ends")
+    @wheel_differs("-703 until the session's writer ends")
     def test_a_put_that_is_pre_empted(self):
         """1.6 upsert somebody puts: it does not wait for the other put's 30 s; either its value is read, or it is -705 or busy immediately."""
         key = self.key()

@@ -13,7 +13,7 @@ import unittest
 
 import python_support
 from python_support import client, fork, sluice
-from node_support import BIN, PATIENCE, Node, fabric_alone, main, wait_pools, wait_until
+from node_support import BIN, PATIENCE, Node, fabric_without_peers, main, wait_pools, wait_until
 
 BLOCKS, PIECE, LAYERS, TOKENS = 16, 4096, 2, 4
 RECEIPT_BYTES, TICKET_BYTES = 64, 160  # struct sl_transfer_params, struct sl_ticket
@@ -150,7 +150,7 @@ class Ops(OnNode):
 
     def test_an_op_that_is_still_running(self):
         engine = self.register()
-        with self.node.standing_still("swapper.0"):
+        with self.node.actors_stopped("swapper.0"):
             op = engine.store(range(4), [0])
             self.assertIsNone(op.poll())
             began = time.monotonic()
@@ -490,7 +490,7 @@ class Keys(OnNode):
 
 
 class Handover(OnNode):
-    settings = {**OnNode.settings, "settings": [*OnNode.settings["settings"], *fabric_alone()]}
+    settings = {**OnNode.settings, "settings": [*OnNode.settings["settings"], *fabric_without_peers()]}
 
     def both(self, mode):
         decode_client = client(self.node, settings={"op_timeout": f"{10 * PATIENCE}s"})

@@ -115,7 +115,7 @@ class OnNode(python_support.OnNode):
         return futures[0].result(10 * PATIENCE)
 
     def stopped(self):
-        pids = self.node.stoppable("registrar")
+        pids = self.node.pids_to_stop("registrar")
 
         def go_on():
             for pid in reversed(pids):

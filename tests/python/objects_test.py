@@ -339,7 +339,7 @@ class Threads(OnNode):
             except sluice.SluiceError as error:
                 ended.append(error.code)
 
-        with self.node.standing_still("registrar"):
+        with self.node.actors_stopped("registrar"):
             waiting = threading.Thread(target=wait)
             waiting.start()
             turns = 0

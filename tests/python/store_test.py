@@ -1084,7 +1084,7 @@ class OnDisk(OnNode):
 
     def stop_for(self, seconds):
         """Stops the registrar for this time."""
-        pids = self.node.stoppable("registrar")
+        pids = self.node.pids_to_stop("registrar")
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         alive_again = threading.Timer(seconds, lambda: [os.kill(pid, signal.SIGCONT) for pid in reversed(pids)])
@@ -1119,7 +1119,7 @@ class OnDisk(OnNode):
         self.assertEqual(reader.batch_get_into([gone[0], "here"], [into.at, into.at + MIB], [MIB, 5]), [size, 5])
         self.assertEqual((bytes(into.bytes[:size]), bytes(into.bytes[MIB:MIB + 5])), (gone[0].encode() * 150_000, b"value"))
 
-    def on_disk_alone(self, keys):
+    def on_disk_only(self, keys):
         """A reader without memory of its own; no other process contributes any, so that nothing can be read from disk."""
         for key in keys:
             wait_until(lambda key=key: self.store.put(key, b"value") == 0, 10, "it is stored")
@@ -1130,7 +1130,7 @@ class OnDisk(OnNode):
         return reader
 
     def test_long_keys_are_removed_with_all_though_nobody_can_read_them(self):
-        reader = self.on_disk_alone(["short", *(f"{i}long" * 500 for i in range(4))])
+        reader = self.on_disk_only(["short", *(f"{i}long" * 500 for i in range(4))])
         self.assertEqual(reader.remove_by_regex("long|short", True), 1)  # a pattern does not match a key that is replaced by its digest
         self.assertEqual(reader.remove_all(True), 4)
 
@@ -1143,7 +1143,7 @@ class OnDisk(OnNode):
         pins = [unpinned.get_buffer("handle") for _ in range(16)]
         self.assertEqual(unpinned.batch_get_session_start(["session"]), [0])
         del pins
-        reader, into = self.on_disk_alone(keys), Memory(5)
+        reader, into = self.on_disk_only(keys), Memory(5)
         self.assertEqual(reader.batch_is_exist(keys), [1, 1, 1])
         self.assertIsNone(reader.get_buffer("handle"))
         self.assertEqual(reader.batch_get_buffer(["handles"]), [None])
@@ -1287,7 +1287,7 @@ class Deadlines(OnNode):
 
     def seconds(self, call, code):
         """Seconds until it answers code."""
-        with self.node.standing_still("registrar"):
+        with self.node.actors_stopped("registrar"):
             began = time.monotonic()
             self.assertEqual(call(), code)
             return time.monotonic() - began

@@ -413,7 +413,7 @@ class OnANode(unittest.TestCase):
             played = Layered(real, "first", 2)
             played.serve(real_request("a", 5))
             played.scheduler.settings.timeout = 0.4
-            with real.standing_still("swapper.1"):
+            with real.actors_stopped("swapper.1"):
                 loaded, blocks, invalid, _ = played.serve(real_request("a", 5))
                 self.assertEqual((loaded, invalid), (4 * STATES, set(blocks[:4])))
             played.close()

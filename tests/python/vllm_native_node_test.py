@@ -36,7 +36,7 @@ class Rank:
                                            (BLOCKS, self.heads, STATES, STATE_BYTES), (self.page, *inner)),) for i, name in enumerate(names)}
         self.group = layout.Group(0, "full", STATES, 0, tuple(names), self.heads, ranks)
 
-    def away(self):
+    def replace_memory(self):
         """Replaces its memory."""
         self.memory, gone = ctypes.create_string_buffer(len(self.memory.raw)), self.memory
         self.caches = {name: (cache._replace(base=ctypes.addressof(self.memory)),) for name, (cache,) in self.caches.items()}
@@ -312,7 +312,7 @@ class Ranks(unittest.TestCase):
             self.assertEqual(played.answer(request("b"))[0], 0)
             self.assertEqual((played.scheduler.stats["store_failures"], played.scheduler.stats["stored_blocks"]), (1, 5))
             for rank, one in zip(played.ranks, played.registered):
-                rank.away()
+                rank.replace_memory()
                 self.assertTrue(one.wake())
             one = request("a")
             loaded, blocks = played.answer(one)
@@ -321,7 +321,7 @@ class Ranks(unittest.TestCase):
             self.assertEqual({byte for memory in before for byte in memory.raw}, {0xee})  # nothing was written there
             # Memory that was replaced without notice.
             for rank in played.ranks:
-                rank.away()
+                rank.replace_memory()
             for one in played.registered:
                 one.anew()
             one = request("a")

@@ -183,7 +183,7 @@ class Tier(python_support.OnNode):
         self.row(flat, 0)[:] = b"x" * ROW_BYTES
         tier.submit_store(job(1, there, [0]))
         self.finished(tier)
-        with self.node.standing_still("registrar"):
+        with self.node.actors_stopped("registrar"):
             began = time.monotonic()
             with Slept() as slept:
                 tier.submit_store(job(2, fresh, [1, 2, 3, 4]))

@@ -53,7 +53,7 @@ class Waiting(unittest.TestCase):
             self.memory[i * BLOCK:(i + 1) * BLOCK] = value
         for chain in range(CHAINS):
             self.assertEqual(self.engine.store(hashes=self.keys(chain), blocks=self.blocks(chain)).wait().stored_count, LENGTH)
-        self.away()
+        self.evict_all()
 
     def keys(self, chain):
         return [bytes([chain, i]) * 8 for i in range(LENGTH)]
@@ -61,7 +61,7 @@ class Waiting(unittest.TestCase):
     def blocks(self, chain):
         return range(chain * LENGTH, (chain + 1) * LENGTH)
 
-    def away(self):
+    def evict_all(self):
         """Gets all chains out of memory, so that they are only on disk."""
         self.node.ctl("flush")
         for round_ in range(4):
@@ -116,7 +116,7 @@ class Waiting(unittest.TestCase):
             self.assertEqual((result.block_count, result.not_awaited_count), (LENGTH, 0))
 
     def test_a_load_waits_for_a_disk_that_stops_as_long_as_computing_takes(self):
-        with self.node.standing_still("tierer.0"):
+        with self.node.actors_stopped("tierer.0"):
             hard = self.begun(1)
             soft = self.load(0, **SOON)  # returns although the disk does not respond
             self.assertIsNone(hard[0].poll())
@@ -127,7 +127,7 @@ class Waiting(unittest.TestCase):
         self.assert_all_there()
 
     def test_threads_on_a_disk_that_stops(self):
-        with self.node.standing_still("tierer.0"):
+        with self.node.actors_stopped("tierer.0"):
             for result in self.at_once(CHAINS, lambda chain: self.load(chain, **SOON)):  # otherwise none returns
                 self.assertEqual((result.block_count, result.not_awaited_count), (0, LENGTH))
         self.assert_all_there()
@@ -146,7 +146,7 @@ class Waiting(unittest.TestCase):
         for number in (1, 4):
             with self.subTest(threads=number):
                 old = self.node.live_pid("tierer.0")
-                with self.node.standing_still():  # so that it is not restarted meanwhile
+                with self.node.actors_stopped():  # so that it is not restarted meanwhile
                     os.kill(old, signal.SIGSTOP)
                     timer = threading.Timer(0.05, os.kill, (old, signal.SIGKILL))
                     timer.start()

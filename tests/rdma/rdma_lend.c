@@ -168,7 +168,7 @@ static void node_memory(struct node *node)
     ck_assert_int_eq(ftruncate(node->fd, MEMORY), 0);
     node->memory = mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, node->fd, 0);
     ck_assert_ptr_ne(node->memory, MAP_FAILED);
-    fake_live(&node->fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
+    fake_process_add(&node->fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
 }
 
 /* Answers as the registrar that knows the engine. */
@@ -267,7 +267,7 @@ static void node_turn(struct node *node)
     (void)poll(&ready, 1, 2);
     node->fake.env.now_ns = sl_clock_monotonic_ns();
     node->self->env->ops->wake_at(node->self->env, 0);
-    fake_pass(&node->fake, 0);
+    fake_advance(&node->fake, 0);
     registrar_says(node);
 }
 

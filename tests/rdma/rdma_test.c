@@ -290,7 +290,7 @@ START_TEST(a_late_read_gets_nothing_new)
         remote_set(&remote, &end, 0x22);
         do {
             memset(end.bytes, 0x22, MEMORY);
-            uint32_t grant = remote_move_ours(&remote, &end, LATE_READS, MEMORY / 4);
+            uint32_t grant = remote_move_local(&remote, &end, LATE_READS, MEMORY / 4);
             REMOTE_UNTIL(&remote, &end, remote.done_count > tickets * LATE_READS);
             ck_assert_int_eq(kill(remote.pid, SIGSTOP), 0);
             ck_assert_int_eq(sl_fabric_grant_end(end.fabric, grant), SL_OK);

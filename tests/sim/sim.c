@@ -39,7 +39,7 @@ _Noreturn void sim_fail(const char *format, ...)
     _exit(EXIT_FAILURE);
 }
 
-void sim_say(const struct sim *sim, const char *format, ...)
+void sim_log(const struct sim *sim, const char *format, ...)
 {
     char text[256];
     va_list arguments;

@@ -19,7 +19,7 @@ struct sim; /* opaque; one thread */
 #define SIM_NODES_MAX 256u /* processes, of all hosts */
 #define SIM_HOSTS_MAX 4u   /* machines (called nodes in the documentation) */
 /* Writes a line to the log if the run has one. */
-void sim_say(const struct sim *sim, const char *format, ...) SL_PRINTF(2, 3);
+void sim_log(const struct sim *sim, const char *format, ...) SL_PRINTF(2, 3);
 /* Ends the process if the condition is false: each run has a process of its own. */
 #define SIM_CHECK(condition, ...)  \
     do {                           \
@@ -79,14 +79,14 @@ struct sim *sim_of(struct sl_env *env);
 uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *context);
 /* For the calling program: */
 void sim_sleep(uint64_t ns);
-void sim_brisk(void); /* it does not dawdle from now on */
+void sim_dawdle_never(void); /* it does not dawdle from now on */
 struct sl_client;
 /* Attaches the program to a host's node: op_timeout 2 s, and one more setting or NULL. */
 sl_err sim_client_open_leasing(const struct sim *sim, uint32_t host, const char *setting,
                                bool leases, struct sl_client **out);
 sl_err sim_client_open(const struct sim *sim, uint32_t host, const char *setting,
                        struct sl_client **out);
-extern bool sim_chance_same;      /* mutant: 32 random bytes are always the same */
+extern bool sim_random_constant;  /* mutant: 32 random bytes are always the same */
 extern bool sim_copies_unchecked; /* mutant: copies that failed count as successful */
 struct sl_proc_id sim_self(void);
 uint64_t sim_stalled_ns(void); /* how long it was stopped or dawdled, in total */

@@ -24,7 +24,7 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *how, void *(*run
 int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *how, void *(*run)(void *context),
                           void *context)
 {
-    const struct sim_thread *thread = sim_thread_of_turn();
+    const struct sim_thread *thread = sim_thread_running();
     if (thread == NULL) {
         return REAL(pthread_create)(out, how, run, context);
     }
@@ -36,7 +36,7 @@ int REAL(pthread_join)(pthread_t thread, void **out);
 int __wrap_pthread_join(pthread_t thread, void **out);
 int __wrap_pthread_join(pthread_t thread, void **out)
 {
-    if (sim_thread_of_turn() == NULL) {
+    if (sim_thread_running() == NULL) {
         return REAL(pthread_join)(thread, out);
     }
     sim_thread_join((uint64_t)thread);
@@ -47,7 +47,7 @@ int REAL(pthread_mutex_lock)(pthread_mutex_t *lock);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *lock);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *lock)
 {
-    if (sim_thread_of_turn() == NULL) {
+    if (sim_thread_running() == NULL) {
         return REAL(pthread_mutex_lock)(lock);
     }
     while (pthread_mutex_trylock(lock) == EBUSY && !sim_locks_lock_nothing) {
@@ -68,7 +68,7 @@ int REAL(eventfd)(unsigned value, int flags);
 int __wrap_eventfd(unsigned value, int flags);
 int __wrap_eventfd(unsigned value, int flags)
 {
-    return sim_thread_of_turn() != NULL ? sim_tcp_event() : REAL(eventfd)(value, flags);
+    return sim_thread_running() != NULL ? sim_tcp_event() : REAL(eventfd)(value, flags);
 }
 
 int REAL(bind)(int fd, const struct sockaddr *address, socklen_t bytes);

@@ -374,7 +374,7 @@ static void trouble_slow(struct run *run)
 static void actor_trouble(struct run *run, uint32_t host, uint32_t actor, uint64_t ns, bool stop)
 {
     struct sim *sim = run->sim;
-    far_disturb(&run->far, host, sim_now_ns(sim) + ns);
+    far_excuse_until(&run->far, host, sim_now_ns(sim) + ns);
     if (stop && sim_alive(sim, actor)) {
         sim_stop(sim, actor, ns);
     } else if (!stop) {
@@ -433,9 +433,9 @@ static void trouble_power(struct run *run)
     }
     run->power_cuts++;
     uint64_t ns = 1 + sim_random_below(sim, 2 * SL_NS_PER_S);
-    far_disturb(&run->far, host, sim_now_ns(sim) + ns);
+    far_excuse_until(&run->far, host, sim_now_ns(sim) + ns);
     sim_power_cut(sim, host, ns);
-    far_forget(&run->far, host);
+    far_memory_lost(&run->far, host);
     run->far.warming[host] = run->scenario->disk;
     run->hosts[host].warm_ns = 0;
     memset(run->hosts[host].work.acknowledged, 0, sizeof(run->hosts[host].work.acknowledged));
@@ -643,7 +643,7 @@ static void run_print(struct run *run)
                "prefill: %llu sent, %llu failed; %llu layers were reported\n",
                U(handovers->begun), U(handovers->direct), U(handovers->complete),
                U(handovers->failed), U(handovers->unanswered), U(handovers->sent),
-               U(handovers->send_failed), U(handovers->layers_told));
+               U(handovers->send_failed), U(handovers->layers_reported));
     }
     printf("%llu events, hash %016llx\n", U(sim_event_count(run->sim)), U(sim_hash(run->sim)));
 #undef U

@@ -362,14 +362,14 @@ void contest_removed_all(struct contest *contest, uint64_t from_ns, uint64_t to_
 void contest_crash(struct contest *contest)
 {
     uint64_t now_ns = sim_now_ns(contest->sim);
-    contest_rest(contest);
+    contest_calls_over(contest);
     for (uint32_t key = 0; key < CONTEST_KEYS; key++) {
         op_add(contest, (struct linear_op){
                             .call = now_ns, .back = now_ns, .key = key, .kind = LINEAR_CRASH});
     }
 }
 
-void contest_rest(struct contest *contest)
+void contest_calls_over(struct contest *contest)
 {
     for (uint32_t i = 0; i < contest->op_count; i++) {
         if (!contest->open[i]) {
@@ -388,7 +388,7 @@ void contest_check(struct contest *contest)
 {
     struct linear_result result;
     uint32_t kept = 0;
-    contest_rest(contest);
+    contest_calls_over(contest);
     for (uint32_t i = 0; i < contest->op_count; i++) {
         if (contest->ops[i].who != UINT16_MAX) {
             contest->ops[kept++] = contest->ops[i];

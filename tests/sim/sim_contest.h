@@ -44,7 +44,7 @@ void contest_removed_all(struct contest *contest, uint64_t from_ns, uint64_t to_
 /* The power was cut now. */
 void contest_crash(struct contest *contest);
 /* All calls that were in progress are over now. */
-void contest_rest(struct contest *contest);
+void contest_calls_over(struct contest *contest);
 /* Ends the run if the history fits no register or cannot be decided. */
 void contest_check(struct contest *contest);
 

@@ -233,11 +233,11 @@ static void actor_trouble(struct run *run, uint32_t host, uint32_t actor)
     struct sim *sim = run->sim;
     uint64_t ns = span(sim);
     if (sim_random_below(sim, 2) == 0) {
-        far_disturb(&run->far, host, sim_now_ns(sim) + ns);
+        far_excuse_until(&run->far, host, sim_now_ns(sim) + ns);
         sim_stop(sim, actor, ns);
     } else {
         ns = sim_random_below(sim, 60 * SL_NS_PER_MS);
-        far_disturb(&run->far, host, sim_now_ns(sim) + ns);
+        far_excuse_until(&run->far, host, sim_now_ns(sim) + ns);
         sim_kill(sim, actor, ns);
     }
 }
@@ -245,9 +245,9 @@ static void actor_trouble(struct run *run, uint32_t host, uint32_t actor)
 static void power_cut(struct run *run, uint32_t host)
 {
     uint64_t ns = 1 + sim_random_below(run->sim, 2 * SL_NS_PER_S);
-    far_disturb(&run->far, host, sim_now_ns(run->sim) + ns);
+    far_excuse_until(&run->far, host, sim_now_ns(run->sim) + ns);
     sim_power_cut(run->sim, host, ns);
-    far_forget(&run->far, host);
+    far_memory_lost(&run->far, host);
     clients_start(run, host);
 }
 

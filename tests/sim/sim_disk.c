@@ -174,7 +174,7 @@ bool sim_disk_apply(struct sim *sim, struct sim_event *event, bool orphan)
             mem_disk_names_sync(disk); /* removals are durable with the next sync (sl_disk.h) */
             mem_disk_sync(disk, request->file);
         } else {
-            mem_disk_sync_badly(disk, request->file, sim_random(sim));
+            mem_disk_sync_fail(disk, request->file, sim_random(sim));
         }
         return true;
     }

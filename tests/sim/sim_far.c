@@ -96,12 +96,12 @@ static void know(struct worker *self, uint32_t key, bool present)
     known->changes += present ? 0 : 1;
 }
 
-void far_disturb(struct far *far, uint32_t host, uint64_t until_ns)
+void far_excuse_until(struct far *far, uint32_t host, uint64_t until_ns)
 {
     far->disturbed_ns[host] = SL_MAX(far->disturbed_ns[host], until_ns);
 }
 
-void far_forget(struct far *far, uint32_t host)
+void far_memory_lost(struct far *far, uint32_t host)
 {
     for (uint32_t key = 0; key < FAR_KEYS; key++) {
         far->keys[host][key].present = far->keys[host][key].doubt = false;
@@ -166,7 +166,7 @@ static void do_put(struct worker *self)
                         self->timeout_ns, NULL);
     call_ended(self, "put");
     all->keys[self->host][key].putting = false;
-    sim_say(all->sim, "host %u: put of key %u: %s", self->host, key, sl_err_name(err));
+    sim_log(all->sim, "host %u: put of key %u: %s", self->host, key, sl_err_name(err));
     all->puts++;
     if (err == SL_OK) {
         know(self, key, true);
@@ -188,7 +188,7 @@ static void do_remove(struct worker *self)
     call_begin(self);
     sl_err err = sl_remove(self->client, key_name(key, text), self->timeout_ns, NULL);
     call_ended(self, "remove");
-    sim_say(all->sim, "host %u: remove of key %u: %s", self->host, key, sl_err_name(err));
+    sim_log(all->sim, "host %u: remove of key %u: %s", self->host, key, sl_err_name(err));
     all->removes++;
     if (err != SL_OK && err != SL_ERR_NOT_FOUND) {
         call_failed(self, "remove", key, err);
@@ -230,7 +230,7 @@ static void get_settle(struct worker *self, uint32_t key, const struct far_key *
                        bool there_before, sl_err code)
 {
     struct far *all = self->all;
-    sim_say(all->sim, "host %u: get of key %u: %s", self->host, key, sl_err_name(code));
+    sim_log(all->sim, "host %u: get of key %u: %s", self->host, key, sl_err_name(code));
     all->gets++;
     bool stayed = before->present && all->keys[self->host][key].changes == before->changes;
     if (code == SL_OK) {

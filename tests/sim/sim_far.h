@@ -47,8 +47,8 @@ void far_init(struct far *far, struct sim *sim, uint32_t host_count);
 void far_client(void *slot);  /* a program: works until all are quiet */
 void far_verifier(void *far); /* a program: looks up every key on verify_host */
 /* Excuses failures on the host until then, because its processes are being disturbed. */
-void far_disturb(struct far *far, uint32_t host, uint64_t until_ns);
+void far_excuse_until(struct far *far, uint32_t host, uint64_t until_ns);
 /* Call it when the host's memory is lost. */
-void far_forget(struct far *far, uint32_t host);
+void far_memory_lost(struct far *far, uint32_t host);
 
 #endif

@@ -115,7 +115,7 @@ static void change_note(struct place *place, const struct change *change)
 /* The directory that has this file, and its name there. */
 static struct place *place_of(const char *path, char name[NAME_BYTES])
 {
-    for (uint32_t i = 0; sim_thread_of_turn() != NULL && i < SIM_HOSTS_MAX; i++) {
+    for (uint32_t i = 0; sim_thread_running() != NULL && i < SIM_HOSTS_MAX; i++) {
         struct place *place = &places[i];
         size_t length = strlen(place->root);
         if (length > 0 && strncmp(path, place->root, length) == 0 && path[length] == '/' &&
@@ -154,7 +154,7 @@ static void directory_empty(const char *path)
     }
 }
 
-void sim_files_lose(uint32_t host)
+void sim_files_empty(uint32_t host)
 {
     char root[sizeof(places[host].root)];
     memcpy(root, places[host].root, sizeof(root));
@@ -205,7 +205,7 @@ static void step(void)
 
 static struct open_file *file_of(int fd)
 {
-    return sim_thread_of_turn() != NULL && fd >= 0 && fd < FDS_MAX ? &open_files[fd] : NULL;
+    return sim_thread_running() != NULL && fd >= 0 && fd < FDS_MAX ? &open_files[fd] : NULL;
 }
 
 #define REAL(name) __real_##name

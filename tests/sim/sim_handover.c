@@ -321,7 +321,7 @@ static void layers_came(struct engine *self, const struct sl_msg *reply)
               "%s: %llu layers of %llu of %u blocks are no hand-over", self->env->name,
               (unsigned long long)body->layers, (unsigned long long)body->block_count,
               self->mine.blocks);
-    self->all->layers_told += body->layers - self->in;
+    self->all->layers_reported += body->layers - self->in;
     self->in = (uint32_t)body->layers;
     blocks_check(self, self->in);
     op_again(self);
@@ -541,7 +541,7 @@ static void end_begin(struct engine *self)
     sl_calls_drop(self->calls, self->op_seq);
     layers_forget(self);
     self->all->ended++;
-    sim_say(self->sim, "%s: engine %llu ends in the middle of op %llx", self->env->name,
+    sim_log(self->sim, "%s: engine %llu ends in the middle of op %llx", self->env->name,
             (unsigned long long)self->engine_id, (unsigned long long)self->op_id);
     self->started_ns = self->env->now_ns;
     if (self->side->prefill && request_of(self) != NULL) {
@@ -561,7 +561,7 @@ static void end_answered(struct engine *self, sl_err code)
         end_send(self);
         return;
     }
-    sim_say(self->sim, "%s: engine %llu has ended", self->env->name,
+    sim_log(self->sim, "%s: engine %llu has ended", self->env->name,
             (unsigned long long)self->engine_id);
     blocks_give(self);
     self->phase = PHASE_REGISTER;

@@ -52,7 +52,7 @@ struct handovers {
     struct handover_request requests[HANDOVER_HOSTS];
     struct handover_side sides[HANDOVER_HOSTS][2];
     uint32_t next_number;
-    uint64_t begun, direct, complete, failed, layers_told, unanswered, sent, send_failed, ended;
+    uint64_t begun, direct, complete, failed, layers_reported, unanswered, sent, send_failed, ended;
     uint64_t complete_at[HANDOVER_HOSTS]; /* of them: decoded there, directly */
 };
 

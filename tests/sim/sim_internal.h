@@ -216,7 +216,8 @@ void sim_program_drop(struct sim_node *node);
 /* Suspends the calling program until that time, or until sim_env_wake_at wakes it. */
 void sim_program_wait(uint64_t until_ns);
 /* Starts a program under the number of one that has ended or was killed, on the host in use. */
-void sim_program_again(struct sim *sim, uint32_t number, void (*run)(void *context), void *context);
+void sim_program_restart(struct sim *sim, uint32_t number, void (*run)(void *context),
+                         void *context);
 
 /* sim_process.c */
 struct sim_thread {
@@ -227,7 +228,7 @@ struct sim_thread {
     void *context;
 };
 /* The running thread; NULL: the running process has no threads. */
-struct sim_thread *sim_thread_of_turn(void);
+struct sim_thread *sim_thread_running(void);
 /* Starts a thread of the running process. Returns its number for sim_thread_join, which waits. */
 uint64_t sim_thread_start(struct sim *sim, uint32_t process, void *(*run)(void *context),
                           void *context);
@@ -244,7 +245,7 @@ ssize_t sim_tcp_send(int fd, const void *bytes, size_t length);
 ssize_t sim_tcp_recv(int fd, void *to, size_t length);
 int sim_tcp_close(int fd);
 /* Closes all sockets of a process: its system closes them, or has lost power (power). */
-void sim_tcp_gone(uint32_t process, bool power);
+void sim_tcp_close_all(uint32_t process, bool power);
 /* The other calls, for the running thread. They return -1 and set errno, as the originals do. */
 int sim_tcp_bind(int fd, const struct sockaddr *address);
 int sim_tcp_listen(int fd);

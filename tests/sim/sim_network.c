@@ -59,7 +59,7 @@ static void silence(struct sim *sim, uint32_t one, uint32_t other, uint64_t dura
 static void link_note(const struct sim *sim, const char *what, uint32_t from, uint32_t to,
                       uint64_t ns)
 {
-    sim_say(sim, "link from host %u to %u is %s for %llu us", from, to, what,
+    sim_log(sim, "link from host %u to %u is %s for %llu us", from, to, what,
             (unsigned long long)(ns / SL_NS_PER_US));
 }
 

@@ -437,7 +437,7 @@ static void probe_run(void *context)
     struct run *run = self->run;
     struct sl_client *client = NULL;
     unsigned char value[PROBE_BYTES], got[PROBE_BYTES] = {0};
-    sim_brisk();
+    sim_dawdle_never();
     while (!run->objects.quiet && sim_client_open(run->sim, 0, NULL, &client) != SL_OK) {
         sim_sleep(HEAL_STEP_NS);
     }
@@ -603,7 +603,7 @@ static void run_to_rest(struct run *run)
     sim_run_until(run->sim, SL_MAX(sim_now_ns(run->sim), sim_disturbed_ns(run->sim)) + QUIET_NS);
     run->work.warming = false;
     run->objects.warming = false;
-    contest_rest(&run->objects.contest);
+    contest_calls_over(&run->objects.contest);
     for (uint32_t slot = 0; slot < OBJECTS_SLOTS; slot++) {
         SIM_CHECK(!sim_alive(run->sim, run->clients[slot]), "client %u does not end", slot);
     }
@@ -667,7 +667,7 @@ static void run_print(const struct run *run)
         run->scenario->name, U(work->loads), U(work->blocks_loaded), U(work->stores),
         U(work->blocks_stored), U(work->blocks_existed), U(work->failed), U(work->unanswered),
         U(work->cancelled), U(work->waited_for_fence), U(work->verified), U(work->stored_by_layers),
-        U(work->layers_told), U(work->longest_wait_ns / SL_NS_PER_MS));
+        U(work->layers_reported), U(work->longest_wait_ns / SL_NS_PER_MS));
     printf(
         "%llu puts (%llu failed), %llu gets (%llu found, %llu missed, %llu failed), %llu pinned, "
         "%llu removes, %llu replaced, %llu flushes, %llu prefetched, %llu leases taken, %llu "

@@ -30,7 +30,7 @@ static void thread_main(void *context)
     }
     self->run(self->context);
     others_end(self, self->process);
-    sim_tcp_gone(self->process, false);
+    sim_tcp_close_all(self->process, false);
     self->process = 0;
 }
 
@@ -53,7 +53,7 @@ static struct sim_thread *thread_start(struct sim *sim, struct sim_thread what)
     what.node = thread->node;
     *thread = what;
     if (again) {
-        sim_program_again(sim, thread->node, thread_main, thread);
+        sim_program_restart(sim, thread->node, thread_main, thread);
     } else {
         thread->node = sim_start_program(sim, thread_main, thread);
     }
@@ -74,7 +74,7 @@ uint32_t sim_process_start(struct sim *sim, uint32_t host, void (*run)(void *con
 static void process_end(uint32_t process, bool power)
 {
     others_end(NULL, process);
-    sim_tcp_gone(process, power);
+    sim_tcp_close_all(process, power);
 }
 
 void sim_process_kill(uint32_t process)
@@ -126,7 +126,7 @@ void sim_thread_join(uint64_t number)
     thread->process = 0;
 }
 
-struct sim_thread *sim_thread_of_turn(void)
+struct sim_thread *sim_thread_running(void)
 {
     const struct sim_node *turn = sim_world == NULL ? NULL : sim_world->turn;
     for (uint32_t i = 0; turn != NULL && turn->program != NULL && i < thread_count; i++) {

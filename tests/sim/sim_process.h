@@ -24,7 +24,7 @@ uint32_t sim_process_threads(const struct sim *sim, uint32_t process); /* thread
 /* Sets a host's address, used by sockets made from now on; the default is 10.0.0.1 and so on. */
 void sim_tcp_address(uint32_t host, const char *ip);
 /* Makes the host unreachable until called with false. */
-void sim_tcp_off(uint32_t host, bool off);
+void sim_host_unreachable(uint32_t host, bool off);
 uint32_t sim_tcp_open(uint32_t host); /* number of its sockets */
 /* Passes everything that is sent to `seen`, piece by piece. NULL: stops. */
 void sim_tcp_spy(void (*seen)(const char *bytes, size_t length));
@@ -37,7 +37,7 @@ void sim_files_cut(struct sim *sim, uint32_t host);
 /* No file of the host can be written until then. */
 void sim_files_full(uint32_t host, uint64_t until_ns);
 /* Empties the directory, as on a root file system that keeps nothing. */
-void sim_files_lose(uint32_t host);
+void sim_files_empty(uint32_t host);
 
 extern bool sim_locks_lock_nothing, sim_files_sync_nothing; /* mutants */
 

@@ -61,7 +61,7 @@ struct sim_program {
     uint64_t connected[SIM_NODES_MAX]; /* incarnation of the connected peer */
 };
 
-bool sim_copies_unchecked, sim_chance_same;
+bool sim_copies_unchecked, sim_random_constant;
 struct sim *sim_world;
 static struct sim_node *running; /* the program that runs now */
 
@@ -156,7 +156,7 @@ void sim_sleep(uint64_t ns)
     }
 }
 
-void sim_brisk(void)
+void sim_dawdle_never(void)
 {
     running->program->brisk = true;
 }
@@ -199,7 +199,8 @@ uint32_t sim_start_program(struct sim *sim, void (*run)(void *context), void *co
     return sim_number(node);
 }
 
-void sim_program_again(struct sim *sim, uint32_t number, void (*run)(void *context), void *context)
+void sim_program_restart(struct sim *sim, uint32_t number, void (*run)(void *context),
+                         void *context)
 {
     struct sim_node *node = &sim->nodes[number];
     SIM_CHECK(!node->alive && node->program != NULL, "%s runs still", node->name);
@@ -292,7 +293,7 @@ ssize_t __wrap_getrandom(void *at, size_t length, unsigned flags)
     }
     for (size_t i = 0; i < length; i++) {
         unsigned char any = (unsigned char)sim_random(sim_world);
-        ((unsigned char *)at)[i] = sim_chance_same && length == 32 ? 0 : any;
+        ((unsigned char *)at)[i] = sim_random_constant && length == 32 ? 0 : any;
     }
     return (ssize_t)length;
 }

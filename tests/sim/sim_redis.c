@@ -284,7 +284,7 @@ static void server_comes(struct sim *sim)
     } else if (self->comes == SIM_REDIS_OLD) {
         redis_store_copy(&self->store, &self->saved);
     }
-    sim_say(sim, "the directory's server is back with %u keys", self->store.count);
+    sim_log(sim, "the directory's server is back with %u keys", self->store.count);
     redis_store_copy(&self->saved, &self->store);
 }
 
@@ -337,7 +337,7 @@ void sim_redis_kill(struct sim *sim, uint64_t restart_ns, enum sim_redis_comes c
     if (!self->up) {
         return;
     }
-    sim_say(sim, "the directory's server dies for %llu us",
+    sim_log(sim, "the directory's server dies for %llu us",
             (unsigned long long)(restart_ns / SL_NS_PER_US));
     self->up = false;
     self->comes = comes;
@@ -354,7 +354,7 @@ void sim_redis_kill(struct sim *sim, uint64_t restart_ns, enum sim_redis_comes c
 void sim_redis_stop(struct sim *sim, uint64_t duration_ns)
 {
     struct sim_redis *self = redis_of(sim);
-    sim_say(sim, "the directory's server stops for %llu us",
+    sim_log(sim, "the directory's server stops for %llu us",
             (unsigned long long)(duration_ns / SL_NS_PER_US));
     self->stopped_until_ns = SL_MAX(self->stopped_until_ns, sim->now_ns + duration_ns);
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, self->stopped_until_ns);
@@ -363,7 +363,7 @@ void sim_redis_stop(struct sim *sim, uint64_t duration_ns)
 void sim_redis_slow(struct sim *sim, uint64_t delay_ns_max, uint64_t duration_ns)
 {
     struct sim_redis *self = redis_of(sim);
-    sim_say(sim, "the directory's server is slow for %llu us",
+    sim_log(sim, "the directory's server is slow for %llu us",
             (unsigned long long)(duration_ns / SL_NS_PER_US));
     self->slow_ns = delay_ns_max;
     self->slow_until_ns = sim->now_ns + duration_ns;
@@ -373,7 +373,7 @@ void sim_redis_slow(struct sim *sim, uint64_t delay_ns_max, uint64_t duration_ns
 void sim_redis_cut(struct sim *sim, uint32_t host, uint64_t duration_ns)
 {
     uint64_t *until_ns = &redis_of(sim)->cut_until_ns[host];
-    sim_say(sim, "host %u does not reach the directory's server for %llu us", host,
+    sim_log(sim, "host %u does not reach the directory's server for %llu us", host,
             (unsigned long long)(duration_ns / SL_NS_PER_US));
     *until_ns = SL_MAX(*until_ns, sim->now_ns + duration_ns);
     sim->disturbed_ns = SL_MAX(sim->disturbed_ns, *until_ns);
@@ -466,7 +466,7 @@ int REAL(socket)(int family, int type, int protocol);
 int __wrap_socket(int family, int type, int protocol);
 int __wrap_socket(int family, int type, int protocol)
 {
-    if (family == AF_INET && sim_thread_of_turn() != NULL) {
+    if (family == AF_INET && sim_thread_running() != NULL) {
         return sim_tcp_socket();
     }
     if (family != AF_INET || sim_world == NULL || sim_world->redis == NULL) {

@@ -75,7 +75,7 @@ static uint64_t judge(struct sim *sim, struct sim_node *node)
     }
     SIM_CHECK(stopped && node->stopped_ns + SUP_HANG_NS <= sim->now_ns,
               "%s does not hang, and is killed for it", node->name);
-    sim_say(sim, "%s of host %u hangs", node->name, sim_host_number(node));
+    sim_log(sim, "%s of host %u hangs", node->name, sim_host_number(node));
     sim->supervisor->kills++;
     sim_kill(sim, sim_number(node), sim_random_below(sim, RESTART_NS_MAX));
     return SL_NEVER_NS;

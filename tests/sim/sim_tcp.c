@@ -57,7 +57,7 @@ void sim_tcp_address(uint32_t host, const char *ip)
     (void)snprintf(addresses[host], sizeof(addresses[host]), "%s", ip);
 }
 
-void sim_tcp_off(uint32_t host, bool is_off)
+void sim_host_unreachable(uint32_t host, bool is_off)
 {
     off[host] = is_off;
 }
@@ -188,7 +188,7 @@ static void sock_free(struct sim *sim, struct sock *sock, bool power)
     *sock = (struct sock){0};
 }
 
-void sim_tcp_gone(uint32_t process, bool power)
+void sim_tcp_close_all(uint32_t process, bool power)
 {
     for (uint32_t i = 0; i < SOCKS_MAX; i++) {
         if (socks[i].kind != TCP_FREE && socks[i].process == process && socks[i].listener == NULL) {
@@ -258,7 +258,7 @@ static void syn_arrives(struct sim *sim, struct sock *sock)
 
 int sim_tcp_socket(void)
 {
-    const struct sim_thread *thread = sim_thread_of_turn();
+    const struct sim_thread *thread = sim_thread_running();
     return fd_of(sock_make(thread->process, sim_host_number(sim_world->turn), TCP_FRESH));
 }
 
@@ -436,7 +436,7 @@ int sim_tcp_close(int fd)
 
 int sim_tcp_event(void)
 {
-    const struct sim_thread *thread = sim_thread_of_turn();
+    const struct sim_thread *thread = sim_thread_running();
     return fd_of(sock_make(thread->process, sim_host_number(sim_world->turn), TCP_EVENT));
 }
 
@@ -501,7 +501,7 @@ static uint32_t all_look(struct sim *sim, struct pollfd *fds, uint64_t count, ui
 int sim_tcp_poll(struct pollfd *fds, uint64_t count, int timeout_ms)
 {
     struct sim *sim = sim_world;
-    struct sim_thread *thread = sim_thread_of_turn();
+    struct sim_thread *thread = sim_thread_running();
     uint64_t until_ns =
         timeout_ms < 0 ? SL_NEVER_NS : sim->now_ns + (uint64_t)timeout_ms * SL_NS_PER_MS;
     for (;;) {

@@ -371,7 +371,7 @@ static void layers_end(struct engine *self)
 }
 
 /* A reported layer has the right bytes at once. */
-static void layers_told(struct engine *self, const struct sl_msg *reply)
+static void layers_reported(struct engine *self, const struct sl_msg *reply)
 {
     const struct sl_body_layers_reply *body = &reply->body.layers_reply;
     self->layer_seq = 0;
@@ -384,7 +384,7 @@ static void layers_told(struct engine *self, const struct sl_msg *reply)
               (unsigned long long)body->layers, (unsigned long long)body->block_count);
     layers_do(self, (uint32_t)body->block_count, PIECE_CHECK, self->layers_done,
               (uint32_t)body->layers);
-    self->work->layers_told += body->layers - self->layers_done;
+    self->work->layers_reported += body->layers - self->layers_done;
     self->layers_done = (uint32_t)body->layers;
     self->layer_at_ns = self->env->now_ns;
     layers_step(self, self->env->now_ns);
@@ -672,7 +672,7 @@ static void end_begin(struct engine *self)
     sl_calls_drop(self->calls, self->op_seq);
     self->load = false;
     self->work->ended++;
-    sim_say(sim_of(self->env), "%s: engine %llu ends in the middle of op %llx", self->env->name,
+    sim_log(sim_of(self->env), "%s: engine %llu ends in the middle of op %llx", self->env->name,
             (unsigned long long)self->engine_id, (unsigned long long)self->op_id);
     self->started_ns = self->env->now_ns;
     self->suspended_ns = sim_suspended_ns(sim_of(self->env));
@@ -689,7 +689,7 @@ static void end_answered(struct engine *self, sl_err code)
         end_send(self);
         return;
     }
-    sim_say(sim_of(self->env), "%s: engine %llu has ended", self->env->name,
+    sim_log(sim_of(self->env), "%s: engine %llu has ended", self->env->name,
             (unsigned long long)self->engine_id);
     blocks_give(self);
     self->phase = PHASE_REGISTER;
@@ -747,7 +747,7 @@ static void call_ended(struct engine *self, const struct sl_call *call, const st
         }
         break;
     case SL_MSG_LAYERS:
-        layers_told(self, reply);
+        layers_reported(self, reply);
         break;
     case SL_MSG_ENGINE_END:
         end_answered(self, reply->code);

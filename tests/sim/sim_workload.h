@@ -38,7 +38,7 @@ struct workload {
     uint64_t loads, stores, blocks_loaded, blocks_remote, blocks_stored, blocks_existed, failed,
         unanswered, cancelled, verified, waited_for_fence, ended;
     uint64_t longest_wait_ns;
-    uint64_t layers_told, stored_by_layers;
+    uint64_t layers_reported, stored_by_layers;
 };
 
 /* After a flush, blocks acknowledged before before_ns are durable and survive a power cut. */

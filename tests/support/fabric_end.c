@@ -301,7 +301,7 @@ void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t leng
     sealer->begin = sealer->end;
 }
 
-void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes)
+void peer_receive(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes)
 {
     uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * SL_NS_PER_S;
     for (size_t got = 0; got < length_bytes;) {
@@ -313,7 +313,7 @@ void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t le
     }
 }
 
-void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer)
+void peer_handshake(struct fabric_end *end, int fd, struct sl_records *sealer)
 {
     const struct sl_wire_address address = guest_address(end);
     const struct sl_handshake_options options = {.id = address.id, .key = address.psk};
@@ -347,8 +347,8 @@ void guest_greet(struct fabric_end *end, int fd, struct sl_records *sealer)
 {
     const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = 1};
     unsigned char frame[SL_WIRE_REQUEST_BYTES], answer[SL_WIRE_ANSWER_BYTES];
-    guest_shake(end, fd, sealer);
+    peer_handshake(end, fd, sealer);
     sl_wire_request_write(&hello, frame);
     guest_say(fd, sealer, frame, sizeof(frame));
-    guest_hear(end, fd, answer, sizeof(answer));
+    peer_receive(end, fd, answer, sizeof(answer));
 }

@@ -58,12 +58,12 @@ struct sl_wire_address guest_address(const struct fabric_end *end);
 /* Sends the bytes as one record. */
 void guest_say(int fd, struct sl_records *sealer, const void *bytes, size_t length_bytes);
 /* Receives length_bytes and runs the end; fails after 30 s, or when the connection ends. */
-void guest_hear(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
+void peer_receive(struct fabric_end *end, int fd, unsigned char *answer, size_t length_bytes);
 /* Runs the handshake of a peer, with a HELLO that asks for plaintext answers and gets one. Call
  * sl_records_fini afterwards. */
 void guest_greet(struct fabric_end *end, int fd, struct sl_records *sealer);
 /* Runs only the handshake: the peer has yet to send HELLO. */
-void guest_shake(struct fabric_end *end, int fd, struct sl_records *sealer);
+void peer_handshake(struct fabric_end *end, int fd, struct sl_records *sealer);
 
 /* Runs the pair until `condition`; fails the test after 60 s of real time. */
 #define PAIR_UNTIL(a, b, condition)                                                            \

@@ -434,8 +434,8 @@ uint64_t remote_cpu_ns(struct remote *remote, struct fabric_end *end)
     return ask_simply(remote, end, SAID_CPU, 0);
 }
 
-uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, uint32_t count,
-                          uint64_t length_bytes)
+uint32_t remote_move_local(struct remote *remote, struct fabric_end *end, uint32_t count,
+                           uint64_t length_bytes)
 {
     static struct message message;
     memset(&message, 0, HEAD_BYTES);

@@ -65,8 +65,8 @@ void remote_stats(struct remote *remote, struct fabric_end *end);
 uint64_t remote_cpu_ns(struct remote *remote, struct fabric_end *end);
 /* Makes a grant of the local end for the remote, which moves the first length_bytes of it `count`
  * times, one transfer each time. */
-uint32_t remote_move_ours(struct remote *remote, struct fabric_end *end, uint32_t count,
-                          uint64_t length_bytes);
+uint32_t remote_move_local(struct remote *remote, struct fabric_end *end, uint32_t count,
+                           uint64_t length_bytes);
 /* Runs options.job in the child, which uses the control socket itself. */
 void remote_job(struct remote *remote, uint64_t argument, uint64_t other);
 

@@ -295,7 +295,7 @@ void fake_close(struct fake_env *fake)
 
 /* ---- processes ---- */
 
-void fake_live(struct fake_env *fake, struct sl_proc_id proc)
+void fake_process_add(struct fake_env *fake, struct sl_proc_id proc)
 {
     ck_assert_uint_lt(fake->living_count, FAKE_PROCS_MAX);
     fake->living[fake->living_count++] = proc;
@@ -306,7 +306,7 @@ bool fake_is_watched(const struct fake_env *fake, struct sl_proc_id proc)
     return procs_have(fake->watches, fake->watch_count, proc);
 }
 
-void fake_die(struct fake_env *fake, struct sl_proc_id proc)
+void fake_process_end(struct fake_env *fake, struct sl_proc_id proc)
 {
     procs_drop(fake->living, &fake->living_count, proc);
     if (fake->state != NULL && fake_is_watched(fake, proc)) {
@@ -373,7 +373,7 @@ static uint32_t frame_type(const struct sl_msg *msg)
     bool slots = msg->type == SL_MSG_BRING && msg->body.bring.slots.count > 0;
     bool raises = msg->type == SL_MSG_DISK_READ && msg->body.disk_read.raise != 0;
     bool gone = msg->type == SL_MSG_DISK_RECLAIM && msg->body.disk_reclaim.gone;
-    return msg->type | (ahead ? FAKE_AHEAD : 0) | (slots ? FAKE_SPOTS : 0) |
+    return msg->type | (ahead ? FAKE_PREFETCH : 0) | (slots ? FAKE_POOL_SLOTS : 0) |
            (raises ? FAKE_RAISE : 0) | (gone ? FAKE_GONE : 0);
 }
 
@@ -430,14 +430,14 @@ void fake_job_run(struct fake_env *fake, uint64_t took_ns)
     (void)deliver_job(fake);
 }
 
-void fake_jobs_tell(struct fake_env *fake)
+void fake_jobs_report(struct fake_env *fake)
 {
     while (fake->jobs_ended_count > 0) {
         (void)deliver_job(fake);
     }
 }
 
-void fake_pass(struct fake_env *fake, uint64_t ns)
+void fake_advance(struct fake_env *fake, uint64_t ns)
 {
     uint64_t until_ns = fake->env.now_ns + ns;
     while (fake->wake_ns <= until_ns) {

@@ -1,10 +1,10 @@
 /* tests/support/fake_env.h - an environment for one actor that a test steps by hand.
  *
- * Time advances only in fake_pass. Frames that the actor sends are kept and decoded when the test
- * takes them; messages to the actor pass encoder and decoder as on the wire. A process is alive
- * once fake_live was called for it. Jobs run at once, inline, or with job_held when the test runs
- * them. The directories belong to the fake, so an actor can be stopped and restarted on the state
- * it left. */
+ * Time advances only in fake_advance. Frames that the actor sends are kept and decoded when the
+ * test takes them; messages to the actor pass encoder and decoder as on the wire. A process is
+ * alive once fake_process_add was called for it. Jobs run at once, inline, or with job_held when
+ * the test runs them. The directories belong to the fake, so an actor can be stopped and restarted
+ * on the state it left. */
 #ifndef FAKE_ENV_H
 #define FAKE_JOBS_MAX 8u
 #define FAKE_ENV_H
@@ -70,18 +70,18 @@ sl_err fake_start(struct fake_env *fake, struct sl_error *why);
 /* Ends the actor like SIGKILL: fini changes nothing that outlives it. Drops frames, watches. */
 void fake_stop(struct fake_env *fake);
 
-void fake_live(struct fake_env *fake, struct sl_proc_id proc);
+void fake_process_add(struct fake_env *fake, struct sl_proc_id proc);
 /* Ends the process and notifies the actor if it watches the process. */
-void fake_die(struct fake_env *fake, struct sl_proc_id proc);
+void fake_process_end(struct fake_env *fake, struct sl_proc_id proc);
 bool fake_is_watched(const struct fake_env *fake, struct sl_proc_id proc);
 
 /* Gives the actor a message of `sender`; seq 0: the next number (written back), budget 0: 2 s;
  * version 0: the current one. */
 void fake_give(struct fake_env *fake, const char *sender, struct sl_msg *msg);
-#define FAKE_AHEAD (1u << 31) /* with BRING and DISK_READ: those that no request waits for */
-#define FAKE_SPOTS (1u << 30) /* with BRING: those that read straight into pools */
-#define FAKE_RAISE (1u << 29) /* with DISK_READ: those that raise */
-#define FAKE_GONE  (1u << 28) /* with DISK_RECLAIM: those past the end of the file */
+#define FAKE_PREFETCH   (1u << 31) /* with BRING and DISK_READ: those that no request waits for */
+#define FAKE_POOL_SLOTS (1u << 30) /* with BRING: those that read straight into pools */
+#define FAKE_RAISE      (1u << 29) /* with DISK_READ: those that raise */
+#define FAKE_GONE       (1u << 28) /* with DISK_RECLAIM: those past the end of the file */
 /* Takes the oldest frame to `to` of this type (0: any), decoded; borrowed until the next take.
  * False if no frame matches. */
 bool fake_take(struct fake_env *fake, const char *to, uint32_t type, struct sl_msg *out);
@@ -91,10 +91,10 @@ bool fake_take_reply(struct fake_env *fake, const char *to, uint64_t seq, struct
 void fake_answer(struct fake_env *fake, const char *sender, const struct sl_msg *request,
                  struct sl_msg *reply);
 /* Reports the ends of jobs, and of the jobs that these start in turn. */
-void fake_jobs_tell(struct fake_env *fake);
+void fake_jobs_report(struct fake_env *fake);
 /* Runs the waiting job and advances time by took_ns before its end is reported. */
 void fake_job_run(struct fake_env *fake, uint64_t took_ns);
 /* Advances time; ticks the actor whenever it asked for that. */
-void fake_pass(struct fake_env *fake, uint64_t ns);
+void fake_advance(struct fake_env *fake, uint64_t ns);
 
 #endif

@@ -126,7 +126,7 @@ void fake_net_give(struct fake_net *net, const char *peer, const void *bytes, si
     net->in = letter_of(peer, bytes, length_bytes, answer);
 }
 
-uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer)
+uint64_t fake_net_deliver(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer)
 {
     const void *frame = NULL;
     size_t length_bytes = 0;

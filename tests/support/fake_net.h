@@ -36,7 +36,7 @@ void fake_net_give(struct fake_net *net, const char *peer, const void *bytes, si
                    bool answer);
 /* Makes a message of `peer`, under its own name, the next frame. answer: sent on our connection to
  * it. Returns its number. The actor must be ticked to take it. */
-uint64_t fake_net_say(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer);
+uint64_t fake_net_deliver(struct fake_net *net, const char *peer, struct sl_msg msg, bool answer);
 /* The newest letter of this type to the peer, borrowed until the next call; false: none. */
 bool fake_net_last(struct fake_net *net, const char *peer, uint32_t type, struct sl_msg *out);
 uint32_t fake_net_count(struct fake_net *net, const char *peer, uint32_t type);

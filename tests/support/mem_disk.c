@@ -223,7 +223,7 @@ static uint64_t coin(uint64_t *seed)
     return *seed >> 40;
 }
 
-void mem_disk_sync_badly(struct mem_disk *disk, int number, uint64_t seed)
+void mem_disk_sync_fail(struct mem_disk *disk, int number, uint64_t seed)
 {
     struct mem_file *file = &disk->files[number];
     for (uint64_t page = 0; page * SL_PAGE_BYTES < file->bytes; page++) {

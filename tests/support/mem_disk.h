@@ -69,7 +69,7 @@ void mem_disk_names_sync(struct mem_disk *disk);
 void mem_disk_sync(struct mem_disk *disk, int file);
 /* Leaves what a failed sync may leave: by seed, each unsynced page becomes durable, does not, or
  * never will unless it is written again. */
-void mem_disk_sync_badly(struct mem_disk *disk, int file, uint64_t seed);
+void mem_disk_sync_fail(struct mem_disk *disk, int file, uint64_t seed);
 void mem_disk_init(struct mem_disk *disk);
 void mem_disk_fini(struct mem_disk *disk);
 /* False: no completion waits. */

@@ -429,7 +429,7 @@ static void populate_to(struct sl_arena *arena, uint64_t bytes)
     }
 }
 
-START_TEST(memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros)
+START_TEST(freed_memory_is_returned_to_the_system_and_reads_as_zeros)
     {
         char *dir = shm_dir_make();
         struct sl_arena *arena = arena_in(dir, true);
@@ -580,7 +580,7 @@ int main(void)
     tcase_add_loop_test(tcase, full_system_takes_nothing_back_from_beside_a_hurry, 0, 2);
     tcase_add_loop_test(tcase, full_system_leaves_the_arena_at_its_prefix, 0, 2);
     tcase_add_test(tcase, mapped_range_is_written_without_faults);
-    tcase_add_test(tcase, memory_that_is_given_back_is_the_systems_and_comes_again_as_zeros);
+    tcase_add_test(tcase, freed_memory_is_returned_to_the_system_and_reads_as_zeros);
     tcase_add_test(tcase, memory_that_somebody_keeps_is_not_given_back);
     tcase_add_test(tcase, what_was_given_back_and_is_gone_is_refused_without_a_signal);
     tcase_add_test(tcase, an_attached_arena_is_told_from_its_successor);

@@ -727,7 +727,7 @@ static const struct prefetched {
     {"message_bytes_max=64KiB", SL_OK, 300, 1024, 6},
 };
 
-START_TEST(a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it)
+START_TEST(a_prefetch_reports_its_result_and_uses_few_messages)
     {
         const struct prefetched *of = &prefetches[_i];
         struct node node = {.brought = of->brought, .setting = of->setting};
@@ -912,7 +912,7 @@ int main(void)
                         a_client_that_opens_while_memory_is_cut_short_waits_until_it_is_whole, 0,
                         (int)SL_COUNT(cuts));
     tcase_add_test(tcase, a_client_says_that_memory_stayed_cut_short);
-    tcase_add_loop_test(tcase, a_prefetch_says_what_came_and_goes_in_as_few_messages_as_hold_it, 0,
+    tcase_add_loop_test(tcase, a_prefetch_reports_its_result_and_uses_few_messages, 0,
                         (int)SL_COUNT(prefetches));
     tcase_add_loop_test(tcase, values_of_other_nodes_come_in_portions_of_few_bytes, 0,
                         (int)SL_COUNT(fetches));

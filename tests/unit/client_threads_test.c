@@ -295,7 +295,7 @@ START_TEST(threads_with_calls_in_flight_lose_no_wake_up)
 END_TEST
 
 /* A polling thread leaves when its own call is done; another must then poll for the others. */
-START_TEST(the_last_call_of_a_thread_that_polls_leaves_nobody_behind)
+START_TEST(the_last_call_of_a_polling_thread_wakes_another)
     {
         static struct bed bed;
         struct worker workers[THREADS_MAX];
@@ -612,7 +612,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, threads_with_calls_in_flight_lose_no_wake_up, 0,
                         (int)SL_COUNT(crowds));
-    tcase_add_test(tcase, the_last_call_of_a_thread_that_polls_leaves_nobody_behind);
+    tcase_add_test(tcase, the_last_call_of_a_polling_thread_wakes_another);
     tcase_add_test(tcase, a_call_that_ends_by_its_deadline_leaves_a_line_beside_the_actors_logs);
     tcase_add_loop_test(tcase, a_call_that_was_never_sent_says_why, 0, SL_COUNT(unsent));
     tcase_add_test(tcase, each_call_ends_by_its_own_deadline);

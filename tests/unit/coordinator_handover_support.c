@@ -127,7 +127,7 @@ sl_err arrived(struct bed *bed, const struct sl_item_receipt *receipts, uint32_t
     ck_assert_int_eq(reply.code, SL_OK);
     ck_assert_uint_eq(reply.body.arrived_reply.codes.count, count);
     sl_err code = (sl_err)reply.body.arrived_reply.codes.at[which];
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
     return code;
 }
 
@@ -156,7 +156,7 @@ struct sl_item_receipt receipt_of_node(const char *node, const char *last_key, u
     return receipt;
 }
 
-bool release_told(struct bed *bed, const struct sl_item_receipt *receipt)
+bool release_sent(struct bed *bed, const struct sl_item_receipt *receipt)
 {
     struct sl_msg release;
     if (!fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_WORD, &release)) {
@@ -192,7 +192,7 @@ sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt)
 struct sl_msg bring_asked(struct bed *bed)
 {
     struct sl_ticket_fields ticket;
-    bring = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+    bring = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
     const struct sl_bytes *bytes = &bring.body.bring.ticket;
     ck_assert_int_eq(sl_ticket_read(bytes->at, bytes->length, &ticket, NULL), SL_OK);
     ck_assert_str_eq(ticket.node, "d");
@@ -211,7 +211,7 @@ void bring_accepted(struct bed *bed)
 void bring_answer(struct bed *bed, sl_err code)
 {
     answer(bed, "transporter.0", &bring, (struct sl_msg){.code = code});
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
 }
 
 uint64_t direct_begin(struct bed *bed)
@@ -230,7 +230,7 @@ sl_err landed(struct bed *bed, uint64_t state)
     msg.body.landed.state = state;
     fake_give(&bed->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
     return reply.code;
 }
 
@@ -246,7 +246,7 @@ void transporter_fenced(struct bed *bed, uint64_t op_id)
 {
     struct sl_msg fence = transporter_fence(bed, op_id);
     answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
 }
 
 struct sl_item_ticket ticket_of(const char *last_key, uint32_t block_end)

@@ -44,7 +44,7 @@ sl_err given_back(struct bed *bed, uint64_t id); /* HANDOVER_END */
 struct sl_item_receipt receipt_of(const char *last_key, uint32_t block_end);
 struct sl_item_receipt receipt_of_node(const char *node, const char *last_key, uint32_t block_end);
 /* Whether prefill's node is notified that this hand-over has ended. */
-bool release_told(struct bed *bed, const struct sl_item_receipt *receipt);
+bool release_sent(struct bed *bed, const struct sl_item_receipt *receipt);
 sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt);
 
 /* ---- direct ---- */

@@ -45,7 +45,7 @@ START_TEST(on_one_node_decode_goes_on_when_prefill_has_committed)
                        (struct side){.op_id = SEND, .id = ID, .blocks = 2, .tokens = 7}, false);
         ck_assert(!sent(bed, "swapper.1", SL_MSG_COPY)); /* nothing before the commit */
         ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
         load_copied(bed);
 
         reply = reply_to(bed, recv);
@@ -70,7 +70,7 @@ START_TEST(on_another_node_decode_goes_on_with_the_receipt)
         uint64_t recv =
             side_begin(bed, SL_MSG_LOAD,
                        (struct side){.op_id = RECV, .id = ID, .blocks = 2, .tokens = 7}, true);
-        fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 100 * SL_NS_PER_MS);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
 
         ck_assert_int_eq(arrived(bed, receipts, 2, 0), SL_ERR_NOT_FOUND);
@@ -95,7 +95,7 @@ START_TEST(a_load_that_comes_again_brings_its_receipt)
         uint64_t recv =
             side_send(bed, SL_MSG_LOAD,
                       (struct side){.op_id = RECV, .id = ID, .blocks = 1, .receipt = &receipt});
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
         load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
@@ -113,13 +113,13 @@ START_TEST(decode_tells_prefills_node_when_all_is_loaded)
         uint64_t recv = side_begin(
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID, .blocks = 1, .receipt = &receipt}, true);
-        ck_assert(!release_told(bed, &receipt));
+        ck_assert(!release_sent(bed, &receipt));
         load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
-        ck_assert(release_told(bed, &receipt));
+        ck_assert(release_sent(bed, &receipt));
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
-        ck_assert(!release_told(bed, &receipt)); /* once */
+        ck_assert(!release_sent(bed, &receipt)); /* once */
         bed_end(bed);
     }
 END_TEST
@@ -135,7 +135,7 @@ START_TEST(decode_that_failed_tells_prefills_node)
         load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
-        ck_assert(release_told(bed, &receipt));
+        ck_assert(release_sent(bed, &receipt));
         bed_end(bed);
     }
 END_TEST
@@ -146,16 +146,16 @@ START_TEST(a_receipt_that_comes_after_the_failure_is_passed_on)
         struct sl_item_receipt receipt = receipt_of_node("p", "b1", 2);
         uint64_t recv =
             side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
-        ck_assert(!release_told(bed, &receipt));
+        ck_assert(!release_sent(bed, &receipt));
 
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_ERR_NOT_FOUND);
 
-        ck_assert(release_told(bed, &receipt));
+        ck_assert(release_sent(bed, &receipt));
         receipt.handover_id = ID + 1; /* unknown here: its load may still arrive */
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_ERR_NOT_FOUND);
-        ck_assert(!release_told(bed, &receipt));
+        ck_assert(!release_sent(bed, &receipt));
         bed_end(bed);
     }
 END_TEST
@@ -173,7 +173,7 @@ START_TEST(nobody_else_is_told_of_what_is_held_here)
         load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
-        ck_assert(!release_told(bed, &receipt));
+        ck_assert(!release_sent(bed, &receipt));
         bed_end(bed);
     }
 END_TEST
@@ -298,7 +298,7 @@ START_TEST(decode_whose_prefill_never_comes_ends_by_its_deadline)
         uint64_t recv =
             side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
 
         struct sl_msg reply = reply_to(bed, recv);
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
@@ -321,7 +321,7 @@ START_TEST(failure_of_prefill_is_told_to_decode_at_once)
         (void)send;
 
         answer(bed, "registrar", &reserve, (struct sl_msg){.code = SL_ERR_NO_SPACE});
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
 
         ck_assert(answered(bed, recv, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
@@ -343,7 +343,7 @@ START_TEST(decode_that_gave_up_ends_prefills_side)
         cancel.body.cancel.target_op = RECV;
 
         fake_give(&bed->fake, "client.1.0", &cancel);
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_CANCELLED);
         ck_assert(answered(bed, send, &reply));
@@ -383,11 +383,11 @@ START_TEST(what_decode_never_fetches_is_given_back)
         if (_i == 0) {
             ck_assert_int_eq(given_back(bed, ID), SL_OK);
         } else {
-            fake_pass(&bed->fake, 30 * SL_NS_PER_S);
+            fake_advance(&bed->fake, 30 * SL_NS_PER_S);
         }
 
         ck_assert(hold_ended(bed));
-        fake_pass(&bed->fake, 10 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_S);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         ck_assert_int_eq(given_back(bed, ID), SL_ERR_NOT_FOUND);
         bed_end(bed);
@@ -458,7 +458,7 @@ static struct sl_msg ticket_ask(struct bed *bed)
     return reply;
 }
 
-START_TEST(a_ticket_is_given_out_when_the_transporter_takes_what_comes_under_it)
+START_TEST(a_ticket_is_returned_once_the_transporter_accepts_its_blocks)
     {
         struct bed *bed = direct_bed(NULL);
         (void)side_begin(bed, SL_MSG_LOAD,
@@ -521,7 +521,7 @@ START_TEST(a_hand_over_is_active_until_its_blocks_are_free)
         struct bed *bed = direct_bed(NULL);
         uint64_t recv = direct_begin(bed);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
         ck_assert_int_eq(landed(bed, 2), SL_ERR_NOT_FOUND);
@@ -599,7 +599,7 @@ int main(void)
     tcase_add_loop_test(ends, what_decode_never_fetches_is_given_back, 0, 2);
     suite_add_tcase(suite, ends);
     TCase *direct = tcase_create("direct");
-    tcase_add_test(direct, a_ticket_is_given_out_when_the_transporter_takes_what_comes_under_it);
+    tcase_add_test(direct, a_ticket_is_returned_once_the_transporter_accepts_its_blocks);
     tcase_add_test(direct, decode_has_its_blocks_when_all_has_landed);
     tcase_add_test(direct, what_landed_under_another_ticket_counts_nothing);
     tcase_add_test(direct, a_hand_over_is_active_until_its_blocks_are_free);

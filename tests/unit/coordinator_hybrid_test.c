@@ -193,7 +193,7 @@ START_TEST(all_pools_of_a_block_are_pulled_or_none_count)
         uint32_t hole = (uint32_t)_i % (BLOCKS + 1), part = (uint32_t)_i;
         struct bed *bed = bed_straight();
         uint64_t seq = load_straight(bed);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS),
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS),
                       answered = {.code = SL_OK};
         const struct sl_body_bring *body = &pull.body.bring;
         ck_assert_uint_eq(body->groups.count, BLOCKS);

@@ -316,7 +316,7 @@ START_TEST(a_store_whose_last_layer_never_comes_gives_everything_back)
         answer_reserve(bed, UINT32_MAX, SL_OK);
         all_copied(bed, 0, LAYERS - 1);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -336,7 +336,7 @@ START_TEST(an_engine_that_dies_between_layers_takes_its_store_along)
         answer_reserve(bed, UINT32_MAX, SL_OK);
         all_copied(bed, 0, 2);
 
-        fake_die(&bed->fake, engine_proc);
+        fake_process_end(&bed->fake, engine_proc);
 
         ck_assert_uint_eq(claims_given_back(bed), BLOCKS * RANKS);
         nothing_is_copied(bed);
@@ -376,8 +376,8 @@ START_TEST(a_swapper_killed_between_layers_costs_a_fence)
         all_copied(bed, 0, 1);
         ready(bed, 2);
         copied(bed, 0, 1, 2, UINT64_MAX);
-        fake_die(&bed->fake, swapper_procs[1]);
-        fake_pass(&bed->fake, 150 * SL_NS_PER_MS);
+        fake_process_end(&bed->fake, swapper_procs[1]);
+        fake_advance(&bed->fake, 150 * SL_NS_PER_MS);
         ready(bed, LAYERS); /* while it is settled */
 
         copied(bed, 1, 1, 2, UINT64_MAX);
@@ -430,7 +430,7 @@ START_TEST(a_rank_that_says_nothing_costs_the_store_its_deadline)
         rank_ready(bed, 1, 2); /* and dies */
         all_copied(bed, 0, 2);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -470,7 +470,7 @@ START_TEST(words_of_others_are_refused)
 END_TEST
 
 /* For an engine's first op, the coordinator asks the registrar for the engine's ranks. */
-START_TEST(words_before_the_engine_is_known_count_for_its_ranks_alone)
+START_TEST(layer_reports_before_the_engine_is_known_count_only_for_its_ranks)
     {
         struct bed *bed = bed_make(NULL);
         struct sl_msg msg = request_of(SL_MSG_STORE, (struct ask){0});
@@ -672,11 +672,11 @@ START_TEST(waits_end_by_their_deadline_and_with_the_op)
         ck_assert(answered(bed, other.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
 
-        fake_pass(&bed->fake, SL_NS_PER_MS);
+        fake_advance(&bed->fake, SL_NS_PER_MS);
         ck_assert(answered(bed, shortly.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
         ck_assert(!answered(bed, with_op, &reply));
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S); /* the swappers never answer */
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S); /* the swappers never answer */
 
         ck_assert(answered(bed, with_op, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -860,7 +860,7 @@ START_TEST(a_lent_store_that_ends_early_ends_its_loan)
         struct sl_msg lend = lent(bed, 1, 0, 1);
         acknowledge(bed, &lend, SL_OK);
 
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S); /* the next layer is never computed */
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S); /* the next layer is never computed */
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -884,7 +884,7 @@ static sl_err landed(struct bed *bed, uint64_t state, const struct sl_item_arriv
     msg.body.landed.pieces.count = count;
     fake_give(&bed->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
     return reply.code;
 }
 
@@ -893,7 +893,7 @@ static uint64_t direct_begin(struct bed *bed)
 {
     struct sl_ticket_fields ticket;
     uint64_t seq = begin(bed, SL_MSG_LOAD, (struct ask){.handover_id = ID, .direct = true});
-    bring = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+    bring = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
     const struct sl_bytes *bytes = &bring.body.bring.ticket;
     ck_assert_int_eq(sl_ticket_read(bytes->at, bytes->length, &ticket, NULL), SL_OK);
     ticket_number = ticket.number;
@@ -916,7 +916,7 @@ static void arrived(struct bed *bed, uint64_t first, uint64_t end, uint32_t from
 static void fails(struct bed *bed, sl_err code)
 {
     answer(bed, "transporter.0", &bring, (struct sl_msg){.code = code});
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
 }
 
 START_TEST(layers_are_told_as_they_arrive)
@@ -1024,7 +1024,7 @@ START_TEST(layers_that_were_told_are_not_loaded_again_from_storage)
         msg.body.arrived.items.at = &receipt;
         msg.body.arrived.items.count = 1;
         fake_give(&bed->fake, "client.1.0", &msg);
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
 
         all_copied(bed, 2, LAYERS);
         struct sl_msg reply = reply_to(bed, seq);
@@ -1048,7 +1048,7 @@ int main(void)
     tcase_add_test(store, a_layer_is_ready_when_all_ranks_have_said_so);
     tcase_add_test(store, a_rank_that_says_nothing_costs_the_store_its_deadline);
     tcase_add_loop_test(store, words_of_others_are_refused, 0, SL_COUNT(bad_words));
-    tcase_add_test(store, words_before_the_engine_is_known_count_for_its_ranks_alone);
+    tcase_add_test(store, layer_reports_before_the_engine_is_known_count_only_for_its_ranks);
     tcase_add_test(store, layers_of_other_ops_are_refused);
     tcase_add_loop_test(store, layers_that_do_not_fit_the_engine_are_refused, 0,
                         SL_COUNT(bad_ends));

@@ -257,7 +257,7 @@ START_TEST(a_team_is_copied_by_the_registrations_of_its_ranks)
         ck_assert_uint_eq(copy_answer(bed, 1, UINT64_MAX, told), 501);
 
         ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 1);
-        fake_die(&bed->fake, engine_proc); /* of one rank; it does not own the op */
+        fake_process_end(&bed->fake, engine_proc); /* of one rank; it does not own the op */
         struct sl_body_store again = request(TEAM, 1);
         struct sl_msg msg = {.type = SL_MSG_LOAD, .op_id = 8};
         msg.body.load.engine_id = TEAM;
@@ -326,7 +326,7 @@ START_TEST(a_team_is_pulled_into_the_registrations_of_its_ranks)
         struct bed *bed = bed_straight();
         uint64_t seq = give(bed, SL_MSG_LOAD, request(engine_ids[_i], 3));
         answer_parts(bed, engine_ids[_i], false);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         pull_is(&pull, engine_ids[_i], 3);
 
         pull_answer(bed, &pull, UINT64_MAX);
@@ -346,7 +346,7 @@ START_TEST(a_teams_prefix_ends_where_a_part_did_not_come)
         struct bed *bed = bed_straight();
         uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 4));
         answer_parts(bed, TEAM, false);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         pull_answer(bed, &pull, 2 * CUTS + (uint64_t)_i);
         ck_assert_uint_eq(reply_to(bed, seq).body.load_reply.block_count, 2);
         bed_end(bed);
@@ -362,7 +362,7 @@ START_TEST(a_team_of_which_a_rank_is_gone_is_asked_for_anew)
         uint32_t told[CUTS] = {0};
         uint64_t seq = give(bed, SL_MSG_LOAD, request(TEAM, 1));
         answer_parts(bed, TEAM, false);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         parts_put(bed, 0); /* the bytes that the arena provides */
         answer(bed, "transporter.0", &pull,
                (struct sl_msg){.code = SL_ERR_NOT_FOUND, .text = sl_text_of("engine 501")});

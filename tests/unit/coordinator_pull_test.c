@@ -22,7 +22,7 @@ static void pulled(struct bed *bed, const struct sl_msg *pull, uint32_t bad, sl_
 static void passes(struct bed *bed, uint64_t ns)
 {
     for (uint64_t at = 0; at < ns; at += 20 * SL_NS_PER_MS) {
-        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
     }
 }
 
@@ -53,7 +53,7 @@ START_TEST(missing_blocks_are_pulled_for_every_rank)
     {
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         const struct sl_body_bring *body = &pull.body.bring;
         ck_assert_uint_eq(pull.op_id, OP);
         ck_assert(body->chain && !body->sure);
@@ -89,7 +89,7 @@ START_TEST(what_is_here_is_copied_and_the_rest_is_pulled)
         struct bed *bed = bed_straight();
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         ck_assert_uint_eq(pull.body.bring.groups.count, 2);
         ck_assert_uint_eq(pull.body.bring.slots.at[0].device_block, 11);
 
@@ -113,14 +113,14 @@ START_TEST(what_did_not_come_ends_the_prefix)
         static const sl_err codes[] = {SL_ERR_NOT_FOUND, SL_ERR_CORRUPT, SL_ERR_TIMEOUT};
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 3);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
 
         pulled(bed, &pull, 1, codes[_i]);
 
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(reply.body.load_reply.block_count, 1);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS));
         ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING));
         bed_end(bed);
     }
@@ -130,7 +130,7 @@ START_TEST(a_block_that_came_here_meanwhile_is_copied)
     {
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         index_put(bed, 1, true, PART_BYTES);
 
         pulled(bed, &pull, 1, SL_ERR_EXISTS);
@@ -151,7 +151,7 @@ START_TEST(a_refusal_goes_on_by_the_arena_at_once)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
 
         answer(bed, "transporter.0", &pull, (struct sl_msg){.code = refusals[_i]});
 
@@ -160,12 +160,12 @@ START_TEST(a_refusal_goes_on_by_the_arena_at_once)
         answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
         (void)op_send(bed, SL_MSG_LOAD, OP + 1, 2); /* the next op does not try it either */
         answer_keys(bed);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS));
         ck_assert(sent(bed, "transporter.0", SL_MSG_BRING));
         passes(bed, TIMEOUT_NS); /* but a later one does: pools may have been registered */
         (void)op_send(bed, SL_MSG_LOAD, OP + 2, 2);
         answer_keys(bed);
-        ck_assert(sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(sent(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS));
         bed_end(bed);
     }
 END_TEST
@@ -180,17 +180,17 @@ START_TEST(what_is_pulled_again_counts_again)
         uint64_t seq =
             side_begin(bed, SL_MSG_LOAD, (struct side){.op_id = RECV, .id = ID, .blocks = 2}, true);
         ck_assert_int_eq(arrived(bed, &receipt, 1, 0), SL_OK);
-        struct sl_msg first = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg first = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         pulled(bed, &first, 0, SL_ERR_CORRUPT); /* block 1 came */
         passes(bed, 100 * SL_NS_PER_MS);
-        struct sl_msg second = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg second = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         ck_assert_uint_eq(second.body.bring.groups.count, 2);
 
         pulled(bed, &second, 1, SL_ERR_CORRUPT); /* block 0 came */
 
         passes(bed, 100 * SL_NS_PER_MS);
         ck_assert(!answered(bed, seq, &reply));
-        struct sl_msg third = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg third = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         ck_assert_uint_eq(third.body.bring.groups.count, 1);
         ck_assert_uint_eq(third.body.bring.slots.at[0].device_block, 11);
         pulled(bed, &third, UINT32_MAX, SL_OK);
@@ -214,7 +214,7 @@ START_TEST(other_settings_go_by_the_arena)
         }
         sl_index_set_remote(bed->index, true);
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS));
         ck_assert(sent(bed, "transporter.0", SL_MSG_BRING));
         bed_end(bed);
     }
@@ -234,7 +234,7 @@ START_TEST(a_cancelled_pull_keeps_its_blocks_until_the_fence)
     {
         struct bed *bed = bed_straight();
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         uint64_t pull_seq = pull.seq;
 
         op_cancel(bed);
@@ -250,7 +250,7 @@ START_TEST(a_cancelled_pull_keeps_its_blocks_until_the_fence)
         ck_assert(fenced_says(bed));
         passes(bed, TIMEOUT_NS);
         ck_assert(
-            !sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS)); /* nor is it sent again */
+            !sent(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS)); /* nor is it sent again */
         ck_assert_uint_eq(bed->fake.killed_count, 0);
         bed_end(bed);
     }
@@ -260,9 +260,9 @@ START_TEST(the_death_of_the_engine_fences_its_pull)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
-        fake_die(&bed->fake, engine_proc);
-        fake_pass(&bed->fake, 0);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
+        fake_process_end(&bed->fake, engine_proc);
+        fake_advance(&bed->fake, 0);
         (void)fence_of_op(bed);
         bed_end(bed);
     }
@@ -274,12 +274,12 @@ START_TEST(a_silent_transporter_costs_no_blocks_that_are_here)
         struct bed *bed = bed_straight();
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         struct sl_msg reply = {0};
         bool answered = false;
         for (uint32_t i = 0; i < 500 && !answered; i++) {
             struct sl_msg copy;
-            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
             for (uint32_t rank = 0; rank < RANKS; rank++) {
                 char name[16];
                 uint8_t done[1] = {1};
@@ -311,10 +311,10 @@ START_TEST(a_transporter_that_acknowledges_no_fence_is_killed)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         op_cancel(bed);
         fenced_ask(bed);
-        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         ck_assert_uint_eq(bed->fake.killed_count, 0);
         passes(bed, TIMEOUT_NS);
         ck_assert_uint_eq(bed->fake.killed_count, 1);
@@ -334,12 +334,12 @@ START_TEST(a_transporter_that_is_dead_and_stays_away_counts_as_fenced)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
-        fake_die(&bed->fake, transporter_proc);
+        (void)take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
+        fake_process_end(&bed->fake, transporter_proc);
         (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "transporter.0");
         op_cancel(bed);
         fenced_ask(bed);
-        fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 100 * SL_NS_PER_MS);
         ck_assert(!fenced_says(bed));
         passes(bed, TIMEOUT_NS);
         ck_assert(fenced_says(bed));
@@ -351,10 +351,10 @@ START_TEST(a_late_answer_of_a_restarted_transporter_is_not_taken)
     {
         struct bed *bed = bed_straight();
         (void)op_begin(bed, SL_MSG_LOAD, OP, 2);
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
         uint64_t pull_seq = pull.seq;
-        fake_die(&bed->fake, transporter_proc);
-        fake_pass(&bed->fake, 150 * SL_NS_PER_MS); /* it was sent again, to its successor */
+        fake_process_end(&bed->fake, transporter_proc);
+        fake_advance(&bed->fake, 150 * SL_NS_PER_MS); /* it was sent again, to its successor */
         struct sl_msg again = {.type = SL_MSG_BRING, .op_id = OP, .seq = pull_seq};
         uint64_t codes[2 * RANKS] = {0};
         struct sl_msg reply = {.code = SL_OK};
@@ -371,12 +371,12 @@ END_TEST
 
 START_TEST(ops_wait_until_a_dead_coordinators_pulls_are_fenced)
     {
-        struct bed *bed = bed_make(straight_loads);
+        struct bed *bed = bed_make(pool_load_settings);
         (void)op_begin(bed, SL_MSG_STORE, OP, 1);
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* its blocks may still be written to */
         transporter_greeted(bed);
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(sent(bed, "registrar", SL_MSG_RESERVE));
         bed_end(bed);
     }
@@ -384,7 +384,7 @@ END_TEST
 
 START_TEST(a_transporter_that_is_not_there_is_not_waited_for)
     {
-        struct bed *bed = bed_make(straight_loads);
+        struct bed *bed = bed_make(pool_load_settings);
         (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "transporter.0");
         passes(bed, TIMEOUT_NS);
         (void)op_begin(bed, SL_MSG_STORE, OP, 1);

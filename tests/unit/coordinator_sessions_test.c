@@ -46,8 +46,8 @@ static struct bed *bed_paused(const char *const *settings)
 static bool prefetch_await(struct bed *bed, uint64_t within_ns, struct sl_msg *out)
 {
     for (uint64_t passed_ns = 0; passed_ns < within_ns; passed_ns += 10 * SL_NS_PER_MS) {
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
-        if (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, out)) {
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
+        if (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH, out)) {
             return true;
         }
     }
@@ -75,7 +75,7 @@ static void edge_tell(struct bed *bed, uint64_t edge)
     prefetch_answer(bed, &first, SL_ERR_NO_SPACE, edge);
 }
 
-START_TEST(what_is_on_disk_alone_is_asked_for_before_the_session_comes_back)
+START_TEST(blocks_only_on_disk_are_prefetched_before_the_session_returns)
     {
         static const char *const keys[] = {MODEL "/b0/0/attn", /* which is to stay in memory */
                                            MODEL "/b1/0/attn", MODEL "/b1/1/attn",
@@ -125,7 +125,7 @@ START_TEST(a_session_that_goes_on_at_another_engine_keeps_what_it_has)
 END_TEST
 
 /* The values arrived and were evicted again: writers needed the space. */
-START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
+START_TEST(an_evicted_prefetched_block_is_requested_again)
     {
         bool stays = _i == 0;
         struct bed *bed = bed_paused(with_disk);
@@ -135,7 +135,7 @@ START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
         uint64_t for_ns = prefetch.body.bring.for_ns;
         if (stays) {
             for (uint32_t i = 1; i < 3; i++) {
-                index_take(bed, i);
+                index_remove(bed, i);
                 index_put(bed, i, true, PART_BYTES);
             }
         }
@@ -146,15 +146,15 @@ START_TEST(what_came_is_asked_for_again_before_it_may_go_if_it_left_alone)
     }
 END_TEST
 
-START_TEST(without_an_answer_it_goes_on)
+START_TEST(prefetching_continues_without_an_answer)
     {
         struct bed *bed = bed_paused(with_disk);
         struct sl_msg prefetch;
         ck_assert(prefetch_await(bed, SL_NS_PER_S, &prefetch));
 
-        fake_pass(&bed->fake, 6 * SL_NS_PER_S); /* the registrar did not answer */
+        fake_advance(&bed->fake, 6 * SL_NS_PER_S); /* the registrar did not answer */
 
-        while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD,
+        while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH,
                          &prefetch)) { /* sent again */
         }
         ck_assert(prefetch_await(bed, PAUSE_NS, &prefetch));
@@ -215,7 +215,7 @@ START_TEST(a_word_in_the_middle_of_a_pause_moves_its_end)
     }
 END_TEST
 
-START_TEST(a_word_of_a_session_that_no_op_named_is_answered_so_and_changes_nothing)
+START_TEST(a_hint_for_an_unknown_session_is_answered_and_changes_nothing)
     {
         struct bed *bed = bed_paused(with_disk);
         struct sl_msg prefetch;
@@ -238,8 +238,8 @@ START_TEST(a_session_that_is_told_of_again_and_again_is_asked_for_once)
         edge_tell(bed, UINT64_C(400000000000));
         for (uint32_t i = 0; i < 1000; i++) {
             ck_assert_int_eq(pause_tell(bed, 7, i % 2 == 0 ? 0 : SL_NS_PER_S, false).code, SL_OK);
-            fake_pass(&bed->fake, SL_NS_PER_MS);
-            if (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch)) {
+            fake_advance(&bed->fake, SL_NS_PER_MS);
+            if (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH, &prefetch)) {
                 count += prefetch.seq != last ? 1 : 0; /* else it is sent again */
                 last = prefetch.seq;
             }
@@ -431,13 +431,13 @@ START_TEST(a_long_chain_is_asked_for_piece_by_piece)
             ck_assert_uint_ge(prefetch.body.bring.chain_bytes, lacks - lacks / 64);
             ck_assert(for_ns == 0 || prefetch.body.bring.for_ns == for_ns - SL_NS_PER_MS);
             for_ns = prefetch.body.bring.for_ns;
-            fake_pass(&bed->fake, SL_NS_PER_MS);
+            fake_advance(&bed->fake, SL_NS_PER_MS);
             for (uint64_t i = 0; i < piece->count; i++) {
                 ck_assert_str_eq(piece->at[i].at, long_names[asked++]);
             }
             pieces++;
             prefetch_answer(bed, &prefetch, _i == 0 ? SL_ERR_EXISTS : SL_OK, 0);
-        } while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
+        } while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH, &prefetch));
 
         ck_assert_uint_eq(asked, LONG);
         ck_assert_uint_eq(pieces, 3);
@@ -460,7 +460,7 @@ START_TEST(the_rest_of_a_chain_is_not_asked_for_when_it_changed_or_was_refused)
 
         prefetch_answer(bed, &prefetch, _i == 0 ? SL_OK : SL_ERR_NO_SPACE, 0);
 
-        ck_assert(!fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
+        ck_assert(!fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH, &prefetch));
         bed_end(bed);
     }
 END_TEST
@@ -471,7 +471,7 @@ START_TEST(a_piece_that_is_refused_leaves_what_came_before_it)
         struct sl_msg turn, prefetch;
         struct bed *bed = bed_with_a_long_chain(2048, &turn, &prefetch);
         prefetch_answer(bed, &prefetch, _i == 0 ? SL_OK : SL_ERR_EXISTS, 0);
-        ck_assert(fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch));
+        ck_assert(fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH, &prefetch));
 
         prefetch_answer(bed, &prefetch, SL_ERR_NO_SPACE, 0);
 
@@ -514,15 +514,14 @@ int main(void)
     Suite *suite = suite_create("coordinator_sessions");
     TCase *tcase = tcase_create("sessions");
     tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, what_is_on_disk_alone_is_asked_for_before_the_session_comes_back);
+    tcase_add_test(tcase, blocks_only_on_disk_are_prefetched_before_the_session_returns);
     tcase_add_test(tcase, a_session_that_goes_on_at_another_engine_keeps_what_it_has);
-    tcase_add_loop_test(tcase, what_came_is_asked_for_again_before_it_may_go_if_it_left_alone, 0,
-                        2);
-    tcase_add_test(tcase, without_an_answer_it_goes_on);
+    tcase_add_loop_test(tcase, an_evicted_prefetched_block_is_requested_again, 0, 2);
+    tcase_add_test(tcase, prefetching_continues_without_an_answer);
     tcase_add_test(tcase, a_setting_of_0_asks_for_nothing);
     tcase_add_loop_test(tcase, a_word_in_the_middle_of_a_pause_moves_its_end, 0,
                         (int)SL_COUNT(words));
-    tcase_add_test(tcase, a_word_of_a_session_that_no_op_named_is_answered_so_and_changes_nothing);
+    tcase_add_test(tcase, a_hint_for_an_unknown_session_is_answered_and_changes_nothing);
     tcase_add_test(tcase, a_session_that_is_told_of_again_and_again_is_asked_for_once);
     tcase_add_loop_test(tcase, a_node_without_sessions_says_so, 0, 2);
     tcase_add_loop_test(tcase, values_of_a_session_are_asked_for_before_it_comes_back, 0,

@@ -44,7 +44,7 @@ START_TEST(a_load_is_told_by_runs_of_blocks)
         (void)load_send(bed, 1, 4, "r1", PARENT);
         answer_engine(bed);
         answer_keys(bed);
-        fake_pass(&bed->fake, 3 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 3 * SL_NS_PER_MS);
         copies(bed);
 
         struct sl_msg reply = story_ask(bed, "r1", 0);

@@ -111,7 +111,7 @@ START_TEST(an_engine_whose_pools_were_refused_is_tried_again_after_a_while)
                 bring_answer(bed, refused[_i].code);
             }
             ck_assert_int_ne(reply_to(bed, recv).code, SL_OK);
-            fake_pass(&bed->fake, turn == 1 ? barred_ns : 0);
+            fake_advance(&bed->fake, turn == 1 ? barred_ns : 0);
         }
         bed_end(bed);
     }
@@ -154,7 +154,7 @@ START_TEST(what_cannot_go_directly_is_not_begun)
         uint64_t recv = side_begin(
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID + 1, .blocks = 2, .direct = true}, false);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS));
         ck_assert(answered(bed, recv, &reply) == (_i == 1));
         bed_end(bed);
     }
@@ -198,7 +198,7 @@ START_TEST(what_ends_at_prefill_is_a_hand_over_that_failed)
     }
 END_TEST
 
-START_TEST(what_prefill_has_stored_is_loaded_when_nothing_lands_any_more)
+START_TEST(stored_blocks_are_loaded_when_no_more_arrive)
     {
         struct bed *bed = direct_bed(NULL);
         uint64_t recv = direct_begin(bed);
@@ -212,7 +212,7 @@ START_TEST(what_prefill_has_stored_is_loaded_when_nothing_lands_any_more)
 END_TEST
 
 /* Prefill was first and had no ticket, so no landing would ever end a wait. */
-START_TEST(what_prefill_has_stored_before_decode_comes_is_loaded_at_once)
+START_TEST(blocks_stored_before_decode_arrives_are_loaded_at_once)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_item_receipt receipt = receipt_of("b1", 2);
@@ -252,7 +252,7 @@ START_TEST(decodes_blocks_are_free_when_the_transporter_says_so)
         struct bed *bed = direct_bed(strict);
         uint64_t recv = direct_begin(bed);
         if (_i == 0) {
-            fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+            fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         } else {
             struct sl_msg cancel = {.type = SL_MSG_CANCEL};
             cancel.body.cancel.target_op = RECV;
@@ -263,7 +263,7 @@ START_TEST(decodes_blocks_are_free_when_the_transporter_says_so)
         ck_assert(!reply.body.load_reply.fenced);
         uint64_t ask = fenced_ask(bed, RECV);
         struct sl_msg fence = transporter_fence(bed, RECV);
-        fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 100 * SL_NS_PER_MS);
         ck_assert(!answered(bed, ask, &said));
 
         answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
@@ -281,7 +281,7 @@ START_TEST(a_bring_that_nobody_answered_is_fenced)
         struct bed *bed = direct_bed(strict);
         uint64_t recv = decode_begin(bed, 300 * SL_NS_PER_MS, true);
         (void)bring_asked(bed);
-        fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 300 * SL_NS_PER_MS);
         ck_assert(!reply_to(bed, recv).body.load_reply.fenced);
         (void)transporter_fence(bed, RECV);
         bed_end(bed);
@@ -289,13 +289,13 @@ START_TEST(a_bring_that_nobody_answered_is_fenced)
 END_TEST
 
 /* The request was sent again meanwhile, so a new process may have started on it. */
-START_TEST(what_a_transporter_said_that_died_counts_when_its_successor_is_fenced)
+START_TEST(a_dead_transporters_report_counts_after_its_successor_is_fenced)
     {
         struct bed *bed = direct_bed(NULL);
         struct sl_msg reply;
         uint64_t recv = direct_begin(bed);
-        fake_pass(&bed->fake, SL_NS_PER_S);
-        fake_die(&bed->fake, transporter_proc);
+        fake_advance(&bed->fake, SL_NS_PER_S);
+        fake_process_end(&bed->fake, transporter_proc);
         ck_assert_int_eq(landed(bed, 2), SL_OK);
         ck_assert(!answered(bed, recv, &reply));
 
@@ -311,7 +311,7 @@ START_TEST(a_transporter_that_acknowledges_no_fence_is_killed)
         struct bed *bed = direct_bed(strict);
         (void)direct_begin(bed);
         for (uint32_t i = 0; i < 400; i++) {
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         }
         ck_assert_uint_eq(metric(bed, "swappers_killed"), 1);
         bed_end(bed);
@@ -449,8 +449,8 @@ START_TEST(a_loan_that_a_dead_transporter_ended_is_over_when_its_successor_is_fe
         struct sl_msg reply;
         uint64_t send = lend_begin(bed, &ticket, true);
         struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
-        fake_pass(&bed->fake, SL_NS_PER_S);
-        fake_die(&bed->fake, transporter_proc);
+        fake_advance(&bed->fake, SL_NS_PER_S);
+        fake_process_end(&bed->fake, transporter_proc);
         answer(bed, "transporter.0", &lend,
                (struct sl_msg){.code = _i == 0 ? SL_OK : SL_ERR_PEER_DIED});
         ck_assert(!answered(bed, send, &reply));
@@ -498,9 +498,9 @@ static void store_ends(struct bed *bed, enum how how, const struct sl_msg *lend)
 {
     if (how == HOW_FAILED) {
         answer(bed, "transporter.0", lend, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
     } else if (how == HOW_LATE) {
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
     } else {
         store_cancel(bed);
     }
@@ -542,8 +542,8 @@ START_TEST(a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all)
         bring_accepted(bed);
         uint64_t send = lend_begin(bed, &ticket, false);
         struct sl_msg lend = take(bed, "transporter.0", SL_MSG_LEND);
-        fake_pass(&bed->fake, SL_NS_PER_S);
-        fake_die(&bed->fake, transporter_proc);
+        fake_advance(&bed->fake, SL_NS_PER_S);
+        fake_process_end(&bed->fake, transporter_proc);
         ck_assert_int_eq(landed(bed, 2), SL_OK);
         ck_assert(!answered(bed, recv, &reply));
 
@@ -563,10 +563,10 @@ START_TEST(a_decode_that_has_all_and_ends_late_fails_prefill_by_its_code)
         uint64_t recv = decode_begin(bed, 1500 * SL_NS_PER_MS, true);
         bring_accepted(bed);
         uint64_t send = lend_begin(bed, &ticket, false);
-        fake_pass(&bed->fake, SL_NS_PER_S);
-        fake_die(&bed->fake, transporter_proc);
+        fake_advance(&bed->fake, SL_NS_PER_S);
+        fake_process_end(&bed->fake, transporter_proc);
         ck_assert_int_eq(landed(bed, 2), SL_OK);
-        fake_pass(&bed->fake, 500 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 500 * SL_NS_PER_MS);
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
         ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_TIMEOUT);
         bed_end(bed);
@@ -574,7 +574,7 @@ START_TEST(a_decode_that_has_all_and_ends_late_fails_prefill_by_its_code)
 END_TEST
 
 /* Prefill had no ticket, and commits in the turn in which the transporter refuses decode. */
-START_TEST(what_is_committed_is_loaded_also_where_nothing_goes_on_through_storage)
+START_TEST(committed_blocks_are_loaded_even_without_fallback_to_storage)
     {
         struct bed *bed = direct_bed(strict);
         uint64_t recv = decode_begin(bed, 0, true);
@@ -705,11 +705,11 @@ START_TEST(what_is_lent_is_fenced_at_once_while_a_swapper_is)
         uint64_t send = many_begin(bed, &ticket, 60 * SL_NS_PER_S);
         looked(bed, LOOK_FIRST);
         (void)lend_taken(bed, 1, 0, 2 * LOOK_FIRST);
-        fake_pass(&bed->fake, 200 * SL_NS_PER_MS);
-        fake_die(&bed->fake, swapper_procs[0]);
+        fake_advance(&bed->fake, 200 * SL_NS_PER_MS);
+        fake_process_end(&bed->fake, swapper_procs[0]);
         looked(bed, LOOK_REST); /* its answer came late: it is fenced before it counts */
         (void)take(bed, "swapper.0", SL_MSG_FENCE);
-        fake_pass(&bed->fake, 990 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 990 * SL_NS_PER_MS);
         struct sl_msg cancel = {.type = SL_MSG_CANCEL};
         cancel.body.cancel.target_op = SEND;
 
@@ -717,7 +717,7 @@ START_TEST(what_is_lent_is_fenced_at_once_while_a_swapper_is)
 
         ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_CANCELLED);
         (void)transporter_fence(bed, SEND);
-        fake_pass(&bed->fake, 40 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 40 * SL_NS_PER_MS);
         ck_assert_uint_eq(metric(bed, "swappers_killed"), 0);
         bed_end(bed);
     }
@@ -736,7 +736,7 @@ START_TEST(what_is_lent_is_fenced_at_the_end_of_the_op)
             looked(bed, LOOK_REST);
             lend = lend_taken(bed, 2, 2 * LOOK_FIRST, 2 * MANY);
         }
-        fake_pass(&bed->fake, 300 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 300 * SL_NS_PER_MS);
         struct sl_msg reply = reply_to(bed, send);
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
         ck_assert(!reply.body.store_reply.fenced);
@@ -769,12 +769,12 @@ int main(void)
     tcase_add_test(decode, pools_that_are_not_read_into_are_lent);
     tcase_add_test(decode, what_fails_at_decode_is_loaded_when_prefill_has_stored_it);
     tcase_add_loop_test(decode, what_ends_at_prefill_is_a_hand_over_that_failed, 0, 2);
-    tcase_add_test(decode, what_prefill_has_stored_is_loaded_when_nothing_lands_any_more);
-    tcase_add_test(decode, what_prefill_has_stored_before_decode_comes_is_loaded_at_once);
+    tcase_add_test(decode, stored_blocks_are_loaded_when_no_more_arrive);
+    tcase_add_test(decode, blocks_stored_before_decode_arrives_are_loaded_at_once);
     tcase_add_test(decode, what_lands_before_the_fence_is_not_loaded_again);
     tcase_add_loop_test(decode, decodes_blocks_are_free_when_the_transporter_says_so, 0, 2);
     tcase_add_test(decode, a_bring_that_nobody_answered_is_fenced);
-    tcase_add_test(decode, what_a_transporter_said_that_died_counts_when_its_successor_is_fenced);
+    tcase_add_test(decode, a_dead_transporters_report_counts_after_its_successor_is_fenced);
     tcase_add_test(decode, a_transporter_that_acknowledges_no_fence_is_killed);
     suite_add_tcase(suite, decode);
     tcase_add_test(prefill, prefill_looks_at_its_blocks_and_lends_them_where_they_lie);
@@ -794,7 +794,7 @@ int main(void)
     tcase_add_loop_test(prefill, a_prefill_that_ends_takes_nothing_from_a_decode_that_has_all, 0,
                         HOWS);
     tcase_add_test(prefill, a_decode_that_has_all_and_ends_late_fails_prefill_by_its_code);
-    tcase_add_test(prefill, what_is_committed_is_loaded_also_where_nothing_goes_on_through_storage);
+    tcase_add_test(prefill, committed_blocks_are_loaded_even_without_fallback_to_storage);
     suite_add_tcase(suite, prefill);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -31,7 +31,7 @@ void swapper_name(uint32_t rank, char name[16])
 void bed_greet(struct bed *bed)
 {
     const struct sl_msg hello = {.type = SL_MSG_HELLO}; /* the process says it, for every actor */
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
     answer(bed, "registrar", &hello,
            (struct sl_msg){
                .body.hello_reply = {.boot_generation = 5, .arena_count = 1, .rank_count = RANKS}});
@@ -42,7 +42,7 @@ void bed_greet(struct bed *bed)
         ck_assert_uint_eq(fence.op_id, 0);
         answer(bed, name, &fence, (struct sl_msg){.code = SL_OK});
         struct sl_msg ping = take(bed, name, SL_MSG_PING);
-        fake_live(&bed->fake, swapper_procs[rank]);
+        fake_process_add(&bed->fake, swapper_procs[rank]);
         answer(bed, name, &ping,
                (struct sl_msg){.body.pong = {.name = sl_text_of(name),
                                              .pid = swapper_procs[rank].pid,
@@ -65,7 +65,7 @@ void bed_open(struct bed *bed, const char *const *settings)
     struct sl_index_options index = {
         .shm_dir = bed->fake.paths.shm_dir, .index_bytes_max = 4 * SL_MIB, .arena = bed->arena};
     ck_assert_msg(sl_index_open(&index, &created, &bed->index, &why) == SL_OK, "%s", why.text);
-    fake_live(&bed->fake, engine_proc);
+    fake_process_add(&bed->fake, engine_proc);
     bed->next_generation = 1000;
     bed->world = RANKS;
     ck_assert_msg(fake_start(&bed->fake, &why) == SL_OK, "%s", why.text);
@@ -80,8 +80,8 @@ struct bed *bed_make(const char *const *settings)
     return bed;
 }
 
-const char *const straight_loads[] = {"fabric", "tcp", "fabric_pools", "true", "cache_remote_loads",
-                                      "false",  NULL};
+const char *const pool_load_settings[] = {
+    "fabric", "tcp", "fabric_pools", "true", "cache_remote_loads", "false", NULL};
 const struct sl_proc_id transporter_proc = {.pid = 701, .start_time = 1};
 
 void transporter_greeted(struct bed *bed)
@@ -90,7 +90,7 @@ void transporter_greeted(struct bed *bed)
     ck_assert_uint_eq(fence.op_id, 0);
     answer(bed, "transporter.0", &fence, (struct sl_msg){.code = SL_OK});
     struct sl_msg ping = take(bed, "transporter.0", SL_MSG_PING);
-    fake_live(&bed->fake, transporter_proc);
+    fake_process_add(&bed->fake, transporter_proc);
     answer(bed, "transporter.0", &ping,
            (struct sl_msg){.body.pong = {.name = sl_text_of("transporter.0"),
                                          .pid = transporter_proc.pid,
@@ -110,7 +110,7 @@ struct bed *direct_bed(const char *const *more)
 
 struct bed *bed_straight(void)
 {
-    struct bed *bed = bed_make(straight_loads);
+    struct bed *bed = bed_make(pool_load_settings);
     transporter_greeted(bed);
     sl_index_set_remote(bed->index, true);
     return bed;
@@ -296,7 +296,7 @@ void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_
     }
 }
 
-void index_take(struct bed *bed, uint32_t block)
+void index_remove(struct bed *bed, uint32_t block)
 {
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         char key[80];

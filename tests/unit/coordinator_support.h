@@ -38,7 +38,7 @@ void bed_greet(struct bed *bed);
 void bed_open(struct bed *bed, const char *const *settings);
 struct bed *bed_make(const char *const *settings);
 /* Loads read straight into pools, and other nodes may have blocks that this one lacks. */
-extern const char *const straight_loads[];
+extern const char *const pool_load_settings[];
 extern const struct sl_proc_id transporter_proc;
 void transporter_greeted(struct bed *bed);
 /* A bed of node "d" whose pools are registered with the fabric, with more settings; NULL: none. */
@@ -57,7 +57,7 @@ void answer_commit(struct bed *bed);
 struct sl_msg reply_to(struct bed *bed, uint64_t seq);
 void answer_fence(struct bed *bed, uint32_t rank, uint64_t op_id);
 void index_put(struct bed *bed, uint32_t block, bool in_memory, uint64_t length_bytes);
-void index_take(struct bed *bed, uint32_t block); /* removes its parts */
+void index_remove(struct bed *bed, uint32_t block); /* removes its parts */
 uint32_t pins(struct bed *bed);
 
 #endif

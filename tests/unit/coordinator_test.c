@@ -102,7 +102,8 @@ START_TEST(block_whose_other_writer_gave_up_is_reserved_again)
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, 0, SL_ERR_BUSY);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS); /* no such group in the index: it is a new one */
+        fake_advance(&bed->fake,
+                     10 * SL_NS_PER_MS); /* no such group in the index: it is a new one */
         answer_reserve(bed, UINT32_MAX, SL_OK);
         (void)answer_copy(bed, 0, UINT64_MAX);
         (void)answer_copy(bed, 1, UINT64_MAX);
@@ -114,7 +115,7 @@ END_TEST
 
 /* In a node's first moments a swapper has not sent HELLO, or we have not: the store waits, as a
  * load does. */
-START_TEST(store_waits_for_who_is_not_here_yet)
+START_TEST(store_waits_for_a_missing_swapper)
     {
         struct bed *bed = bed_make(NULL);
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 2);
@@ -129,9 +130,9 @@ START_TEST(store_waits_for_who_is_not_here_yet)
             struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
             answer(bed, "registrar", &reserve, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
             ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE)); /* not at once */
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         }
-        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         answer_reserve(bed, UINT32_MAX, SL_OK);
         (void)answer_copy(bed, 0, UINT64_MAX);
         (void)answer_copy(bed, 1, UINT64_MAX);
@@ -154,10 +155,10 @@ START_TEST(block_that_another_writer_commits_existed)
         ck_assert_int_eq(sl_index_group_create(bed->index, &want, &group, &why), SL_OK);
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, 0, SL_ERR_BUSY);
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
         ck_assert(sl_index_group_fill(bed->index, group, 0));
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(((const uint8_t *)reply.body.store_reply.existed.at)[0], 1);
@@ -177,7 +178,7 @@ START_TEST(block_that_stays_busy_is_reported)
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, 0, SL_ERR_BUSY);
         for (uint32_t i = 0; i < 60; i++) {
-            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         }
         ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_INCOMPLETE);
         bed_end(bed);
@@ -210,7 +211,7 @@ START_TEST(deadline_in_a_copy_is_answered_then_fenced_then_aborted)
         uint64_t seq = op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, UINT32_MAX, SL_OK);
         (void)answer_copy(bed, 0, UINT64_MAX);
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
         ck_assert(!reply.body.store_reply.fenced);
@@ -234,10 +235,10 @@ START_TEST(swapper_that_acknowledges_no_fence_is_killed)
         (void)op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, UINT32_MAX, SL_OK);
         (void)answer_copy(bed, 0, UINT64_MAX);
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         ck_assert_uint_eq(bed->fake.killed_count, 0);
         for (uint32_t i = 0; i < 60; i++) {
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         }
         ck_assert_uint_eq(bed->fake.killed_count, 1);
         ck_assert_uint_eq(bed->fake.killed[0].pid, swapper_procs[1].pid);
@@ -251,14 +252,14 @@ START_TEST(rank_that_is_dead_and_stays_away_counts_as_fenced)
         (void)op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, UINT32_MAX, SL_OK);
         (void)answer_copy(bed, 0, UINT64_MAX);
-        fake_die(&bed->fake, swapper_procs[1]);
+        fake_process_end(&bed->fake, swapper_procs[1]);
         (void)snprintf(bed->fake.unreachable, sizeof(bed->fake.unreachable), "swapper.1");
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         struct sl_msg ask = {.type = SL_MSG_OP_FENCED, .op_id = 2, .body.op_fenced.target_op = 1};
         fake_give(&bed->fake, "client.1.0", &ask);
         ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY));
         for (uint32_t i = 0; i < 60; i++) {
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         }
         ck_assert(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).body.op_fenced_reply.fenced);
         bed_end(bed);
@@ -273,8 +274,9 @@ START_TEST(late_answer_of_a_restarted_swapper_is_fenced_before_the_commit)
         (void)answer_copy(bed, 0, UINT64_MAX);
         struct sl_msg copy = take(bed, "swapper.1", SL_MSG_COPY);
         uint64_t copy_seq = copy.seq;
-        fake_die(&bed->fake, swapper_procs[1]);
-        fake_pass(&bed->fake, 150 * SL_NS_PER_MS); /* the COPY was sent again, to its successor */
+        fake_process_end(&bed->fake, swapper_procs[1]);
+        fake_advance(&bed->fake,
+                     150 * SL_NS_PER_MS); /* the COPY was sent again, to its successor */
         uint8_t done[1] = {1};
         struct sl_digest digest[1] = {{1, 2}};
         struct sl_msg reply = {.body.copy_reply = {.done = {done, 1}, .digests = {digest, 16}}};
@@ -316,7 +318,7 @@ START_TEST(unknown_op_is_forgotten_with_the_last_who_asked)
             fake_give(&bed->fake, "client.1.0", &ask);
             ck_assert(!sent(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY));
         }
-        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         for (uint64_t i = 0; i < 16; i++) {
             ck_assert_int_eq(take(bed, "client.1.0", SL_MSG_OP_FENCED_REPLY).code, SL_ERR_TIMEOUT);
         }
@@ -333,13 +335,13 @@ START_TEST(ops_wait_until_the_work_of_a_dead_coordinator_is_fenced)
         struct bed *bed = calloc(1, sizeof(*bed));
         ck_assert_ptr_nonnull(bed);
         bed_open(bed, NULL);
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
         (void)op_begin(bed, SL_MSG_STORE, 1, 1);
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(!sent(bed, "registrar", SL_MSG_RESERVE));
         answer_fence(bed, 0, 0);
         answer_fence(bed, 1, 0);
-        fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         ck_assert(sent(bed, "registrar", SL_MSG_RESERVE));
         bed_end(bed);
     }
@@ -347,16 +349,16 @@ END_TEST
 
 /* An op that ended while its engine was queried may stay until ranks are fenced. If the answer
  * never arrives, the next op asks again. */
-START_TEST(engine_is_asked_for_again_after_a_registrar_that_said_nothing)
+START_TEST(engine_is_requested_again_after_a_silent_registrar)
     {
         struct bed *bed = calloc(1, sizeof(*bed));
         ck_assert_ptr_nonnull(bed);
         bed_open(bed, NULL);
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
         uint64_t seq = op_send(bed, SL_MSG_LOAD, 1, 1);
-        fake_pass(&bed->fake, 3 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 3 * SL_NS_PER_S);
         ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_TIMEOUT);
-        fake_pass(&bed->fake, 10 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 10 * SL_NS_PER_S);
         while (sent(bed, "registrar", SL_MSG_ENGINE_GET)) {
         }
         (void)op_send(bed, SL_MSG_LOAD, 2, 1);
@@ -545,7 +547,7 @@ START_TEST(death_of_the_engine_ends_its_ops)
         struct bed *bed = bed_make(NULL);
         (void)op_begin(bed, SL_MSG_STORE, 1, 1);
         answer_reserve(bed, UINT32_MAX, SL_OK);
-        fake_die(&bed->fake, engine_proc);
+        fake_process_end(&bed->fake, engine_proc);
         ck_assert(!sent(bed, "client.1.0", SL_MSG_STORE_REPLY));
         answer_fence(bed, 0, 1);
         answer_fence(bed, 1, 1);
@@ -613,7 +615,7 @@ START_TEST(late_grants_are_given_back)
         (void)op_begin(bed, SL_MSG_STORE, 1, 1);
         struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
         uint64_t seq = reserve.seq;
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         struct sl_item_grant grants[RANKS] = {{.ref = 1, .generation = 7},
                                               {.ref = 2, .generation = 8}};
         answer(bed, "registrar", &(struct sl_msg){.type = SL_MSG_RESERVE, .op_id = 1, .seq = seq},
@@ -763,7 +765,7 @@ START_TEST(block_without_room_before_a_hole_is_not_reported_as_a_miss)
         struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
         promote(bed, &request, SL_ERR_NO_SPACE);
         if (!squeezes[_i].first_in_memory) {
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
             request = take(bed, "registrar", SL_MSG_BRING);
             ck_assert_uint_eq(request.body.bring.keys.count, RANKS);
             promote(bed, &request, SL_OK);
@@ -793,7 +795,7 @@ START_TEST(promotion_is_given_up_after_three_rounds)
         for (uint32_t i = 0; i < 3; i++) {
             struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
             promote(bed, &request, given_up[_i].code);
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         }
         struct sl_msg reply = reply_to(bed, seq);
         ck_assert_int_eq(reply.code, SL_ERR_INCOMPLETE);
@@ -814,7 +816,7 @@ START_TEST(what_cannot_be_read_at_the_moment_is_waited_for)
             struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
             promote(bed, &request, moving[_i]);
             ck_assert(!sent(bed, "registrar", SL_MSG_BRING)); /* not at once */
-            fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         }
         struct sl_msg request = take(bed, "registrar", SL_MSG_BRING);
         promote(bed, &request, SL_OK);
@@ -850,7 +852,7 @@ START_TEST(pins_are_kept_until_the_fence)
         struct bed *bed = bed_make(NULL);
         index_put(bed, 0, true, PART_BYTES);
         uint64_t seq = op_begin(bed, SL_MSG_LOAD, 1, 1);
-        fake_pass(&bed->fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 2 * SL_NS_PER_S);
         ck_assert_int_eq(reply_to(bed, seq).code, SL_ERR_TIMEOUT);
         ck_assert_uint_eq(pins(bed), RANKS);
         answer_fence(bed, 0, 1);
@@ -871,7 +873,7 @@ int main(void)
                         SL_COUNT(refusals));
     tcase_add_test(store, block_that_one_rank_did_not_copy_is_aborted);
     tcase_add_test(store, block_whose_other_writer_gave_up_is_reserved_again);
-    tcase_add_loop_test(store, store_waits_for_who_is_not_here_yet, 0, 2);
+    tcase_add_loop_test(store, store_waits_for_a_missing_swapper, 0, 2);
     tcase_add_test(store, block_that_another_writer_commits_existed);
     tcase_add_test(store, block_that_stays_busy_is_reported);
     tcase_add_test(store, store_larger_than_a_slice_goes_in_slices);
@@ -883,7 +885,7 @@ int main(void)
     tcase_add_test(fences, late_answer_of_a_restarted_swapper_is_fenced_before_the_commit);
     tcase_add_test(fences, unknown_op_is_fenced_at_every_rank);
     tcase_add_test(fences, unknown_op_is_forgotten_with_the_last_who_asked);
-    tcase_add_test(fences, engine_is_asked_for_again_after_a_registrar_that_said_nothing);
+    tcase_add_test(fences, engine_is_requested_again_after_a_silent_registrar);
     tcase_add_test(fences, ops_wait_until_the_work_of_a_dead_coordinator_is_fenced);
     tcase_add_test(fences, cancel_ends_an_op_and_says_whether_blocks_are_lent);
     suite_add_tcase(suite, fences);

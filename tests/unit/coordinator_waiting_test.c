@@ -145,7 +145,7 @@ START_TEST(what_is_left_is_prefetched_a_little_at_a_time)
 
         (void)load_begin(bed, 10, FAST, 0);
 
-        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD);
+        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_BRING | FAKE_PREFETCH);
         ck_assert_uint_eq(prefetch.body.bring.keys.count, 13); /* 53 ms */
         bed_end(bed);
     }
@@ -157,7 +157,7 @@ START_TEST(nothing_is_prefetched_beside_loads)
 
         uint64_t seq = load_begin(bed, 10, SLOW, 0);
 
-        ck_assert(!sent(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD));
+        ck_assert(!sent(bed, "registrar", SL_MSG_BRING | FAKE_PREFETCH));
         ends_with(bed, seq, 0, 10);
         bed_end(bed);
     }
@@ -209,7 +209,7 @@ START_TEST(what_is_left_is_prefetched)
 
         uint64_t seq = load_begin(bed, 4, FAST, 0);
 
-        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD);
+        struct sl_msg prefetch = take(bed, "registrar", SL_MSG_BRING | FAKE_PREFETCH);
         ck_assert_uint_eq(prefetch.body.bring.keys.count, 3 * RANKS);
         ck_assert_str_eq(prefetch.body.bring.keys.at[0].at, MODEL "/b1/0/attn");
         ck_assert(!sent(bed, "registrar", SL_MSG_BRING));
@@ -229,7 +229,7 @@ START_TEST(one_prefetch_is_in_flight)
         }
         struct sl_msg prefetch = {0};
         uint32_t count = 0;
-        while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_AHEAD, &prefetch)) {
+        while (fake_take(&bed->fake, "registrar", SL_MSG_BRING | FAKE_PREFETCH, &prefetch)) {
             count++;
         }
         ck_assert_uint_eq(count, 1);
@@ -240,7 +240,7 @@ START_TEST(one_prefetch_is_in_flight)
         (void)load_send(bed, 20, 2, FAST, 0);
         answer_keys(bed);
 
-        ck_assert(sent(bed, "registrar", SL_MSG_BRING | FAKE_AHEAD)); /* room for another */
+        ck_assert(sent(bed, "registrar", SL_MSG_BRING | FAKE_PREFETCH)); /* room for another */
         bed_end(bed);
     }
 END_TEST
@@ -284,10 +284,10 @@ START_TEST(a_load_waits_no_longer_than_computing_takes)
         uint64_t seq = load_begin(bed, 10, waits[_i].rate, 0);
 
         ck_assert(sent(bed, "registrar", SL_MSG_BRING));
-        fake_pass(&bed->fake, waits[_i].early_ns);
+        fake_advance(&bed->fake, waits[_i].early_ns);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
         ck_assert(!fake_take_reply(&bed->fake, "client.1.0", seq, &reply));
-        fake_pass(&bed->fake, waits[_i].late_ns - waits[_i].early_ns);
+        fake_advance(&bed->fake, waits[_i].late_ns - waits[_i].early_ns);
         copies(bed, 2);
         ends_with(bed, seq, 2, 8);
         ck_assert_uint_eq(counted(bed, "soft_deadlines_missed"), 1);
@@ -304,7 +304,7 @@ START_TEST(without_a_rate_it_waits_to_its_deadline)
         uint64_t seq = load_begin(bed, 10, 0, 0);
 
         struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
-        fake_pass(&bed->fake, SL_NS_PER_S);
+        fake_advance(&bed->fake, SL_NS_PER_S);
         ck_assert(!fake_take_reply(&bed->fake, "client.1.0", seq, &reply));
         promoted(bed, &promote);
         copies(bed, 10);
@@ -320,7 +320,7 @@ START_TEST(the_prefix_that_came_by_then_is_taken)
         struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
         bring(bed, &promote, 5); /* blocks 2 and 3, and half of 4 */
 
-        fake_pass(&bed->fake, 4 * MS);
+        fake_advance(&bed->fake, 4 * MS);
 
         copies(bed, 4);
         ends_with(bed, seq, 4, 6);
@@ -338,7 +338,7 @@ START_TEST(the_promote_ends_with_the_soft_deadline)
         struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
 
         ck_assert_uint_lt(promote.budget_ns, 25 * MS);
-        fake_pass(&bed->fake, 4 * MS);
+        fake_advance(&bed->fake, 4 * MS);
         promoted(bed, &promote);
         copies(bed, 2);
         ends_with(bed, seq, 2, 8);
@@ -358,7 +358,7 @@ START_TEST(what_cannot_be_read_at_the_moment_is_soon_left)
         for (uint32_t i = 0; i < 3; i++) {
             promote = take(bed, "registrar", SL_MSG_BRING);
             refused(bed, &promote, SL_ERR_BUSY);
-            fake_pass(&bed->fake, 10 * MS);
+            fake_advance(&bed->fake, 10 * MS);
         }
 
         ends_with(bed, seq, 1, 2);
@@ -375,7 +375,7 @@ START_TEST(what_came_by_the_last_try_ends_no_load)
             struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
             bring(bed, &promote, i == 2 ? RANKS : 0);
             refused(bed, &promote, SL_ERR_BUSY);
-            fake_pass(&bed->fake, 10 * MS);
+            fake_advance(&bed->fake, 10 * MS);
         }
         copies(bed, 1);
 
@@ -403,7 +403,7 @@ START_TEST(what_is_refused_behind_the_first_block_ends_no_load)
             answer(
                 bed, "registrar", &promote,
                 (struct sl_msg){.body.bring_reply.codes = {codes, promote.body.bring.keys.count}});
-            fake_pass(&bed->fake, 10 * MS);
+            fake_advance(&bed->fake, 10 * MS);
         }
 
         struct sl_msg reply = reply_to(bed, seq);
@@ -422,7 +422,7 @@ START_TEST(a_rest_that_comes_at_once_is_waited_for)
         struct sl_msg promote = take(bed, "registrar", SL_MSG_BRING);
         bring(bed, &promote, 14); /* all but the last block */
 
-        fake_pass(&bed->fake, 100 * MS); /* it is late: 8 ms by 1.5 are less than 40 */
+        fake_advance(&bed->fake, 100 * MS); /* it is late: 8 ms by 1.5 are less than 40 */
 
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
         uint64_t codes[BLOCKS_MAX] = {0};
@@ -446,7 +446,7 @@ START_TEST(a_disk_that_was_slower_is_believed_less)
         struct bed *bed = bed_with("mmdddddddd", 100, 0); /* 0.95 ms promised */
         (void)load_begin(bed, 10, FAST, 0);
         ck_assert(sent(bed, "registrar", SL_MSG_BRING));
-        fake_pass(&bed->fake, 4 * MS); /* 3.2 ms of wasted work */
+        fake_advance(&bed->fake, 4 * MS); /* 3.2 ms of wasted work */
         copies(bed, 2);
 
         (void)load_send(bed, 2, 10, FAST, 0);
@@ -454,7 +454,7 @@ START_TEST(a_disk_that_was_slower_is_believed_less)
 
         ck_assert(!sent(bed, "registrar", SL_MSG_BRING));
 
-        fake_pass(&bed->fake, 6 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 6 * SL_NS_PER_S);
         (void)load_send(bed, 7, 10, FAST, 0);
         answer_keys(bed);
 
@@ -497,7 +497,7 @@ START_TEST(other_nodes_are_waited_for_as_long)
         struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
 
         ck_assert_uint_le(fetch.budget_ns, 4 * MS); /* 8 blocks in 3.2 ms */
-        fake_pass(&bed->fake, 3 * MS);
+        fake_advance(&bed->fake, 3 * MS);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
         for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
             codes[i] = i < slow_nodes[_i].came * RANKS ? SL_OK : SL_ERR_TIMEOUT;
@@ -509,7 +509,7 @@ START_TEST(other_nodes_are_waited_for_as_long)
             answer(bed, "transporter.0", &fetch,
                    (struct sl_msg){.body.bring_reply.codes = {codes, SL_COUNT(codes)}});
         } else {
-            fake_pass(&bed->fake, MS);
+            fake_advance(&bed->fake, MS);
         }
         copies(bed, slow_nodes[_i].taken);
         ends_with(bed, seq, slow_nodes[_i].taken, 0);
@@ -525,10 +525,10 @@ START_TEST(what_goes_straight_into_pools_is_waited_for_as_long)
         blocks_put(bed, "mm");
         uint64_t seq = load_begin(bed, 10, FAST, 0);
 
-        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_SPOTS);
+        struct sl_msg pull = take(bed, "transporter.0", SL_MSG_BRING | FAKE_POOL_SLOTS);
 
         ck_assert_uint_le(pull.budget_ns, 4 * MS);
-        fake_pass(&bed->fake, 3 * MS);
+        fake_advance(&bed->fake, 3 * MS);
         for (uint32_t i = 0; i < SL_COUNT(codes); i++) {
             codes[i] = SL_ERR_TIMEOUT;
         }
@@ -551,7 +551,7 @@ START_TEST(nodes_of_which_nothing_came_in_time_are_seldom_asked)
         for (uint32_t i = 0; i < 25; i++) {
             if (sent(bed, "transporter.0", SL_MSG_BRING)) {
                 asked++;
-                fake_pass(&bed->fake, 4 * MS);
+                fake_advance(&bed->fake, 4 * MS);
             }
             copies(bed, 2);
             ends_with(bed, seq, 2, 0);
@@ -570,7 +570,7 @@ START_TEST(nodes_that_are_slower_than_computing_are_not_asked)
         sl_index_set_remote(bed->index, true);
         (void)load_begin(bed, 3, 0, 0);
         struct sl_msg fetch = take(bed, "transporter.0", SL_MSG_BRING);
-        fake_pass(&bed->fake, 10 * MS); /* for a block */
+        fake_advance(&bed->fake, 10 * MS); /* for a block */
         index_put(bed, 2, true, PART_BYTES);
         uint64_t codes[RANKS] = {0};
         answer(bed, "transporter.0", &fetch,

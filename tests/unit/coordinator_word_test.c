@@ -65,7 +65,7 @@ static sl_err hears(struct bed *bed, struct heard heard)
     fake_give(&bed->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
     sl_err code = reply.code;
-    fake_pass(&bed->fake, 0);
+    fake_advance(&bed->fake, 0);
     return code;
 }
 
@@ -116,9 +116,9 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
         ck_assert_uint_eq(word.body.handover_word.receipt.count, 0);
         passed_on(bed, &word, SL_OK);
 
-        fake_pass(&bed->fake, AGAIN_NS - 1);
+        fake_advance(&bed->fake, AGAIN_NS - 1);
         ck_assert(!says(bed, &word));
-        fake_pass(&bed->fake, 1);
+        fake_advance(&bed->fake, 1);
         word = word_to(bed, "p", WAITS);
         receipt_is(&word.body.handover_word, "d", "b1", 2);
         ck_assert_uint_eq(word.body.handover_word.ticket.count, 0);
@@ -130,8 +130,8 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
             SL_OK);
         load_copied(bed);
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
-        ck_assert(release_told(bed, &receipt));
-        fake_pass(&bed->fake, 4 * AGAIN_NS);
+        ck_assert(release_sent(bed, &receipt));
+        fake_advance(&bed->fake, 4 * AGAIN_NS);
         ck_assert(!says(bed, &word));
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         ck_assert_uint_eq(metric(bed, "words_refused"), 0);
@@ -143,7 +143,7 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
     }
 END_TEST
 
-START_TEST(what_could_not_be_passed_on_is_said_again_soon_and_then_less_often)
+START_TEST(a_failed_message_is_resent_soon_and_then_less_often)
     {
         struct bed *bed = bed_make(named);
         uint32_t count = 0;
@@ -151,12 +151,12 @@ START_TEST(what_could_not_be_passed_on_is_said_again_soon_and_then_less_often)
         (void)decode_from(bed, "p");
         word = word_to(bed, "p", WAITS);
         passed_on(bed, &word, SL_ERR_UNREACHABLE);
-        fake_pass(&bed->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 20 * SL_NS_PER_MS);
         word = word_to(bed, "p", WAITS);
         passed_on(bed, &word, SL_ERR_UNREACHABLE);
 
         for (uint32_t i = 0; i < 1000; i++) { /* ten seconds */
-            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
             if (says(bed, &word)) {
                 count++;
                 passed_on(bed, &word, SL_ERR_UNREACHABLE);
@@ -211,7 +211,7 @@ START_TEST(what_has_landed_ends_the_words_too)
         ck_assert_int_eq(landed(bed, 2), SL_OK);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
-        fake_pass(&bed->fake, 4 * AGAIN_NS);
+        fake_advance(&bed->fake, 4 * AGAIN_NS);
         ck_assert(!says(bed, &word));
         bed_end(bed);
     }
@@ -251,14 +251,14 @@ START_TEST(decode_that_fails_says_that_it_gave_up)
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_CANCELLED);
         told(bed, "p", GAVE_UP);
-        fake_pass(&bed->fake, 4 * AGAIN_NS);
+        fake_advance(&bed->fake, 4 * AGAIN_NS);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
         /* Prefill had committed meanwhile: its hold need not wait for the deadline. */
         struct sl_item_receipt receipt = receipt_of_node("p", "b1", 2);
         ck_assert_int_eq(
             hears(bed, (struct heard){.node = "p", .state = COMMITTED, .receipt = &receipt}),
             SL_ERR_NOT_FOUND);
-        ck_assert(release_told(bed, &receipt));
+        ck_assert(release_sent(bed, &receipt));
         bed_end(bed);
     }
 END_TEST
@@ -277,7 +277,7 @@ START_TEST(decode_that_knows_of_the_commit_gives_up_by_its_release)
         load_copied(bed); /* block 1 does not exist */
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
-        ck_assert(release_told(bed, &receipt));
+        ck_assert(release_sent(bed, &receipt));
         ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
         bed_end(bed);
     }
@@ -289,7 +289,7 @@ START_TEST(a_prefill_at_this_node_is_not_asked)
     {
         struct bed *bed = bed_make(named);
         (void)decode_from(bed, here[_i]);
-        fake_pass(&bed->fake, 4 * AGAIN_NS);
+        fake_advance(&bed->fake, 4 * AGAIN_NS);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
         bed_end(bed);
     }
@@ -373,7 +373,7 @@ START_TEST(words_of_what_nobody_knows_leave_nothing)
         ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = TAKEN}), SL_ERR_INVALID);
         ck_assert_uint_eq(metric(bed, "words_refused"), 0);
         ck_assert_uint_eq(metric(bed, "releases_refused"), 1);
-        ck_assert(!release_told(bed, &receipt));
+        ck_assert(!release_sent(bed, &receipt));
         bed_end(bed);
     }
 END_TEST
@@ -534,7 +534,7 @@ START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
         struct sl_msg reply;
         ck_assert(!answered(bed, send, &reply)); /* there is space for the node's own */
 
-        fake_pass(&bed->fake, SL_NS_PER_S);
+        fake_advance(&bed->fake, SL_NS_PER_S);
 
         struct sl_msg word;
         for (uint64_t i = 0; i < 2; i++) { /* decode is notified that no prefill arrived */
@@ -543,7 +543,7 @@ START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
             ck_assert_str_eq(word.body.handover_word.node.at, "q");
             passed_on(bed, &word, SL_OK);
         }
-        fake_pass(&bed->fake, 20 * SL_NS_PER_S);
+        fake_advance(&bed->fake, 20 * SL_NS_PER_S);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         ck_assert_int_eq(hears(bed, (struct heard){.node = "q", .state = WAITS}), SL_OK);
         bed_end(bed);
@@ -747,17 +747,17 @@ START_TEST(decode_here_finds_what_a_coordinator_before_had_committed)
         blocks_put(bed);
         uint64_t recv = decode_from(bed, NULL);
         ck_assert(!sent(bed, "registrar", SL_MSG_HOLD)); /* prefill may still arrive */
-        fake_pass(&bed->fake, AGAIN_NS);
+        fake_advance(&bed->fake, AGAIN_NS);
         struct sl_msg ask = held_asked(bed);
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
-        fake_pass(&bed->fake, AGAIN_NS - 1);
+        fake_advance(&bed->fake, AGAIN_NS - 1);
         ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));
-        fake_pass(&bed->fake, 1);
+        fake_advance(&bed->fake, 1);
         ask = held_asked(bed);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
 
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_OK});
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
         load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
@@ -767,7 +767,7 @@ START_TEST(decode_here_finds_what_a_coordinator_before_had_committed)
     }
 END_TEST
 
-START_TEST(a_node_that_waits_hears_what_a_coordinator_before_had_committed)
+START_TEST(a_waiting_node_is_notified_of_an_earlier_commit)
     {
         struct bed *bed = bed_make(named);
         struct sl_item_receipt expected = receipt_of("b1", 2);
@@ -848,7 +848,7 @@ START_TEST(an_answer_of_another_hand_over_is_not_taken_for_this_one)
         struct sl_msg cancel = {.type = SL_MSG_CANCEL};
         blocks_put(bed);
         uint64_t recv = decode_from(bed, NULL);
-        fake_pass(&bed->fake, AGAIN_NS);
+        fake_advance(&bed->fake, AGAIN_NS);
         struct sl_msg ask = held_asked(bed);
         cancel.body.cancel.target_op = RECV;
         fake_give(&bed->fake, "client.1.0", &cancel);
@@ -857,7 +857,7 @@ START_TEST(an_answer_of_another_hand_over_is_not_taken_for_this_one)
                          false);
 
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_OK});
-        fake_pass(&bed->fake, 0);
+        fake_advance(&bed->fake, 0);
 
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
         bed_end(bed);
@@ -910,7 +910,7 @@ START_TEST(what_prefill_has_said_is_there_is_fetched_again)
         struct sl_msg reply, fetch;
 
         for (uint32_t i = 0; i < 140; i++) { /* 1.4 s */
-            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
             if (fake_take(&bed->fake, "transporter.0", SL_MSG_BRING, &fetch)) {
                 count++;
                 answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
@@ -920,7 +920,7 @@ START_TEST(what_prefill_has_said_is_there_is_fetched_again)
         ck_assert_uint_le(count, 60);
         ck_assert(!answered(bed, recv, &reply));
         blocks_put(bed); /* its actor is back */
-        fake_pass(&bed->fake, 100 * SL_NS_PER_MS);
+        fake_advance(&bed->fake, 100 * SL_NS_PER_MS);
         load_copied(bed);
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_OK);
@@ -945,14 +945,14 @@ START_TEST(what_stays_away_is_fetched_for_a_while_only)
             if (fake_take(&bed->fake, "transporter.0", SL_MSG_BRING, &fetch)) {
                 answer(bed, "transporter.0", &fetch, (struct sl_msg){.code = SL_ERR_UNREACHABLE});
             }
-            fake_pass(&bed->fake, 10 * SL_NS_PER_MS);
+            fake_advance(&bed->fake, 10 * SL_NS_PER_MS);
         }
 
         ck_assert_int_eq(reply.code, SL_ERR_HANDOVER);
         uint64_t took_ns = bed->fake.env.now_ns - began_ns;
         ck_assert_uint_ge(took_ns, 1500 * SL_NS_PER_MS);
         ck_assert_uint_le(took_ns, 1700 * SL_NS_PER_MS);
-        ck_assert(release_told(bed, &receipt));
+        ck_assert(release_sent(bed, &receipt));
         bed_end(bed);
     }
 END_TEST
@@ -1020,7 +1020,7 @@ int main(void)
     Suite *suite = suite_create("coordinator_word");
     TCase *decode = tcase_create("decode");
     tcase_add_test(decode, decode_says_that_it_waits_until_it_knows);
-    tcase_add_test(decode, what_could_not_be_passed_on_is_said_again_soon_and_then_less_often);
+    tcase_add_test(decode, a_failed_message_is_resent_soon_and_then_less_often);
     tcase_add_test(decode, decode_names_its_ticket_when_the_transporter_has_taken_it);
     tcase_add_test(decode, what_has_landed_ends_the_words_too);
     tcase_add_test(decode, prefills_failure_ends_decode_with_its_reason);
@@ -1050,7 +1050,7 @@ int main(void)
     suite_add_tcase(suite, prefills);
     TCase *anew = tcase_create("anew");
     tcase_add_test(anew, decode_here_finds_what_a_coordinator_before_had_committed);
-    tcase_add_test(anew, a_node_that_waits_hears_what_a_coordinator_before_had_committed);
+    tcase_add_test(anew, a_waiting_node_is_notified_of_an_earlier_commit);
     tcase_add_test(anew, a_prefill_that_is_here_need_not_be_asked_for);
     tcase_add_test(anew, prefill_that_comes_again_finds_its_hand_over_committed);
     tcase_add_test(anew, an_answer_of_another_hand_over_is_not_taken_for_this_one);

@@ -220,7 +220,7 @@ START_TEST(what_is_kept_takes_its_part_of_memory_and_no_more)
 END_TEST
 
 /* Read from disk when the log was recovered, or prefetched: no caller has given a hint. */
-START_TEST(what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority)
+START_TEST(values_read_from_disk_without_a_request_have_normal_priority)
     {
         struct sl_density *density = density_new();
         const struct sl_density_note note = {
@@ -326,7 +326,7 @@ int main(void)
     tcase_add_test(kept, a_kept_unit_stays_so_when_it_is_used_and_until_its_time);
     tcase_add_test(kept, a_later_end_counts_and_an_earlier_one_does_not);
     tcase_add_test(kept, what_is_kept_takes_its_part_of_memory_and_no_more);
-    tcase_add_test(kept, what_comes_from_disk_unasked_after_a_restart_is_of_normal_priority);
+    tcase_add_test(kept, values_read_from_disk_without_a_request_have_normal_priority);
     tcase_add_loop_test(kept, what_is_kept_for_its_next_use_is_kept_no_more_when_it_was_used, 0,
                         SL_COUNT(uses));
     tcase_add_loop_test(kept, retention_outlives_a_use_that_a_session_waits_for, 0, 2);

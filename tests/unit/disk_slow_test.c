@@ -335,7 +335,7 @@ static void answer_await(const struct sl_msg *asked, struct sl_msg *reply)
         if (poll(&ready, 1, 1) > 0) {
             disk->ops->reap(disk, hand_over, NULL);
         }
-        fake_pass(&fake, SL_NS_PER_MS);
+        fake_advance(&fake, SL_NS_PER_MS);
     }
 }
 
@@ -424,7 +424,7 @@ START_TEST(values_are_read_while_a_file_is_being_cut)
             if (poll(&ready, 1, 1) > 0) {
                 disk->ops->reap(disk, hand_over, NULL);
             }
-            fake_pass(&fake, SL_NS_PER_MS);
+            fake_advance(&fake, SL_NS_PER_MS);
         }
         value_read(place);
         hang_set(false);

@@ -52,7 +52,7 @@ static void follow_until(struct ev_follow *follow, uint64_t *now_ns, uint64_t en
 }
 
 /* Each is removed and reinserted only on disk, with the same record and the same slot word. */
-START_TEST(what_came_back_in_another_tier_is_told_within_a_second)
+START_TEST(a_block_back_in_another_tier_is_reported_within_a_second)
     {
         struct bed bed = bed_make(4 * SL_MIB, BLOCKS);
         struct ev_follow *follow = NULL;
@@ -88,7 +88,7 @@ int main(void)
 {
     TCase *tcase = tcase_create("follow");
     Suite *suite = suite_create("events_follow");
-    tcase_add_test(tcase, what_came_back_in_another_tier_is_told_within_a_second);
+    tcase_add_test(tcase, a_block_back_in_another_tier_is_reported_within_a_second);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -606,7 +606,7 @@ START_TEST(answers_in_the_clear_are_refused_where_they_are_not_set)
         struct sl_fabric_stats stats;
         open_listener();
         int fd = stranger(&b);
-        guest_shake(&b, fd, &sealer);
+        peer_handshake(&b, fd, &sealer);
         ask(fd, &hello);
         ck_assert_uint_eq(until_closed(fd), 0);
         sl_fabric_stats(b.fabric, &stats);

@@ -11,12 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define INDEX_BYTES (4 * SL_MIB)
-#define TOLD_MAX    4096u
+#define INDEX_BYTES  (4 * SL_MIB)
+#define REPORTED_MAX 4096u
 
 /* A listener's view: the ids that were last reported as present. */
 struct listener {
-    uint64_t ids[TOLD_MAX];
+    uint64_t ids[REPORTED_MAX];
     uint32_t count, appeared, vanished;
     uint32_t room; /* changes it still takes */
 };
@@ -37,7 +37,7 @@ static bool listen(void *context, const struct sl_index_change *change)
         at++;
     }
     if (there && at == listener->count) {
-        ck_assert_uint_lt(listener->count, TOLD_MAX);
+        ck_assert_uint_lt(listener->count, REPORTED_MAX);
         listener->ids[listener->count++] = id;
     } else if (!there && at < listener->count) {
         listener->ids[at] = listener->ids[--listener->count];
@@ -45,7 +45,7 @@ static bool listen(void *context, const struct sl_index_change *change)
     return true;
 }
 
-static bool believes(const struct listener *listener, const char *key)
+static bool is_listed(const struct listener *listener, const char *key)
 {
     uint64_t id = sl_key_id(key, (uint32_t)strlen(key));
     for (uint32_t i = 0; i < listener->count; i++) {
@@ -93,14 +93,14 @@ START_TEST(what_comes_and_goes_is_told_once)
 
         walk(changes, &listener);
         walk(changes, &listener);
-        ck_assert(believes(&listener, "first") && believes(&listener, "second"));
+        ck_assert(is_listed(&listener, "first") && is_listed(&listener, "second"));
         ck_assert_uint_eq(listener.appeared, 2);
         ck_assert_uint_eq(sl_index_changes_count(changes), 2);
 
         sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
         walk(changes, &listener);
         walk(changes, &listener);
-        ck_assert(!believes(&listener, "first") && believes(&listener, "second"));
+        ck_assert(!is_listed(&listener, "first") && is_listed(&listener, "second"));
         ck_assert_uint_eq(listener.vanished, 1);
         ck_assert_uint_eq(listener.appeared, 2);
         sl_index_changes_destroy(&changes);
@@ -230,8 +230,8 @@ START_TEST(parts_are_told_when_their_block_is_visible)
         ck_assert_int_eq(sl_index_commit(bed.index, parts[1], digest), SL_OK);
         ck_assert(sl_index_group_fill(bed.index, group, 1));
         walk(changes, &listener);
-        ck_assert(believes(&listener, "model/block/0/kv"));
-        ck_assert(believes(&listener, "model/block/1/kv"));
+        ck_assert(is_listed(&listener, "model/block/0/kv"));
+        ck_assert(is_listed(&listener, "model/block/1/kv"));
         ck_assert_uint_eq(listener.count, 2); /* the block itself is no object */
         sl_index_changes_destroy(&changes);
         bed_remove(&bed);
@@ -278,7 +278,7 @@ START_TEST(an_index_in_which_nothing_was_ever_written_is_not_dead)
         bed_insert(&bed, "first", 1);
         walk(changes, &listener);
 
-        ck_assert(believes(&listener, "first"));
+        ck_assert(is_listed(&listener, "first"));
         sl_index_changes_destroy(&changes);
         bed_remove(&bed);
     }
@@ -314,7 +314,7 @@ END_TEST
  * removal must be reported. */
 #define MOVE_ROUNDS 40u
 #define MOVE_OTHERS 20u
-START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
+START_TEST(a_key_that_moved_and_was_removed_before_the_walk_is_reported)
     {
         counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
@@ -337,7 +337,7 @@ START_TEST(a_key_that_moved_and_went_before_the_walk_came_by_is_told)
             sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
             walk(changes, &listener);
             walk(changes, &listener);
-            ck_assert(!believes(&listener, "moves"));
+            ck_assert(!is_listed(&listener, "moves"));
             ck_assert_uint_eq(listener.count, MOVE_OTHERS);
             ck_assert_uint_eq(sl_index_changes_count(changes), MOVE_OTHERS);
             for (uint32_t i = 0; i < MOVE_OTHERS; i++) {
@@ -406,7 +406,7 @@ START_TEST(a_key_that_went_and_came_in_another_tier_and_slot_is_told_there)
 END_TEST
 
 /* The key is remembered at its new slot, and is removed before the refused walk gets there. */
-START_TEST(a_key_that_came_in_another_slot_and_went_is_told_as_gone)
+START_TEST(a_key_added_in_another_slot_and_removed_is_reported)
     {
         counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 2 * MOVE_OTHERS);
@@ -443,7 +443,7 @@ START_TEST(a_key_that_came_in_another_slot_and_went_is_told_as_gone)
     }
 END_TEST
 
-START_TEST(a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is)
+START_TEST(a_key_back_in_its_slot_and_record_is_reported_with_its_tiers)
     {
         counted = _i == 1;
         struct bed bed = bed_make(INDEX_BYTES, 1000);
@@ -531,7 +531,7 @@ START_TEST(a_listener_believes_what_is_there_after_any_order)
         for (uint32_t at = 0; at < MODEL_KEYS; at++) {
             snprintf(key, sizeof(key), "key-%u", at);
             there += refs[at] != 0;
-            ck_assert_msg(believes(&listener, key) == (refs[at] != 0), "%s", key);
+            ck_assert_msg(is_listed(&listener, key) == (refs[at] != 0), "%s", key);
         }
         ck_assert_uint_eq(listener.count, there);
         ck_assert_uint_eq(sl_index_changes_count(changes), there);
@@ -564,12 +564,12 @@ START_TEST(what_did_not_change_is_left_out)
 
         sl_ref ref = bed_insert(&bed, "one", 1);
         ck_assert_uint_lt(walk_steps(changes, &listener), regions + 2 * INDEX_REGION_BUCKETS);
-        ck_assert(believes(&listener, "one"));
+        ck_assert(is_listed(&listener, "one"));
         ck_assert_uint_eq(walk_steps(changes, &listener), regions);
 
         sl_index_unlink(bed.index, ref, SL_RECORD_FREE);
         ck_assert_uint_lt(walk_steps(changes, &listener), regions + 2 * INDEX_REGION_BUCKETS);
-        ck_assert(!believes(&listener, "one"));
+        ck_assert(!is_listed(&listener, "one"));
         index_reopen(&bed); /* changes are unknown if the previous one did not count them */
         ck_assert_uint_gt(walk_steps(changes, &listener), MANY_BUCKETS / 2);
         ck_assert_uint_eq(walk_steps(changes, &listener), regions);
@@ -711,7 +711,7 @@ START_TEST(what_another_process_changes_meanwhile_is_told)
                 char key[32];
                 (void)snprintf(key, sizeof key, "busy-%u", at);
                 there += busy->there[at];
-                ck_assert_msg(believes(&listener, key) == busy->there[at], "round %u: %s", round,
+                ck_assert_msg(is_listed(&listener, key) == busy->there[at], "round %u: %s", round,
                               key);
             }
             ck_assert_uint_eq(listener.count, there);
@@ -740,7 +740,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
         struct listener listener = {0};
         bed_insert(&bed, "one", 1);
         walk(changes, &listener);
-        ck_assert(believes(&listener, "one"));
+        ck_assert(is_listed(&listener, "one"));
 
         index_reopen(&bed); /* which creates them */
         bed_insert(&bed, "two", 2);
@@ -749,7 +749,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
         }
         uint32_t regions = (uint32_t)index_region_count(sl_index_as_view(bed.index)->bucket_count);
         ck_assert_uint_eq(walk_steps(changes, &listener), regions);
-        ck_assert(believes(&listener, "one") && believes(&listener, "two"));
+        ck_assert(is_listed(&listener, "one") && is_listed(&listener, "two"));
 
         struct bed other = bed_make(INDEX_BYTES, 1000);
         char others[256];
@@ -771,7 +771,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
         bed_insert(&bed, "three", 3);
         walk(changes, &listener);
         walk(changes, &listener);
-        ck_assert(believes(&listener, "three"));
+        ck_assert(is_listed(&listener, "three"));
         ck_assert(sl_index_changes_renew(bed.index, bed.dir));
         ck_assert(!sl_index_changes_renew(bed.index, bed.dir));
         bed_insert(&bed, "four", 4);
@@ -779,7 +779,7 @@ START_TEST(counts_that_are_missing_cost_a_whole_look)
             walk(changes, &listener);
         }
         ck_assert_uint_eq(walk_steps(changes, &listener), regions);
-        ck_assert(believes(&listener, "four"));
+        ck_assert(is_listed(&listener, "four"));
         sl_index_changes_destroy(&changes);
         bed_remove(&bed);
     }
@@ -797,12 +797,11 @@ int main(void)
     tcase_add_loop_test(tcase, what_was_told_can_be_told_again, 0, 2);
     tcase_add_loop_test(tcase, an_index_in_which_nothing_was_ever_written_is_not_dead, 0, 2);
     tcase_add_loop_test(tcase, an_index_made_anew_is_dead, 0, 2);
-    tcase_add_loop_test(tcase, a_key_that_moved_and_went_before_the_walk_came_by_is_told, 0, 2);
+    tcase_add_loop_test(tcase, a_key_that_moved_and_was_removed_before_the_walk_is_reported, 0, 2);
     tcase_add_loop_test(tcase, a_key_that_went_and_came_in_another_tier_and_slot_is_told_there, 0,
                         2);
-    tcase_add_loop_test(tcase, a_key_that_came_in_another_slot_and_went_is_told_as_gone, 0, 2);
-    tcase_add_loop_test(tcase, a_key_that_came_back_to_the_same_slot_and_record_is_told_where_it_is,
-                        0, 2);
+    tcase_add_loop_test(tcase, a_key_added_in_another_slot_and_removed_is_reported, 0, 2);
+    tcase_add_loop_test(tcase, a_key_back_in_its_slot_and_record_is_reported_with_its_tiers, 0, 2);
     tcase_add_loop_test(tcase, a_listener_believes_what_is_there_after_any_order, 0, 2);
     tcase_add_test(tcase, what_did_not_change_is_left_out);
     tcase_add_test(tcase, what_is_changed_without_counts_is_told);

@@ -380,7 +380,7 @@ static void back_walk(struct sl_index_changes *changes, bool *there)
 
 /* The key is removed, and returns to its slot before any load of the walk that finds it missing;
  * then it is removed permanently. */
-START_TEST(a_key_that_is_back_before_it_was_told_as_gone_goes_for_good)
+START_TEST(a_key_back_before_its_removal_was_reported_is_removed_later)
     {
         struct bed bed = bed_make(SL_MIB, 8);
         struct sl_index_changes *changes = NULL;
@@ -493,7 +493,7 @@ int main(void)
                         SL_COUNT(writers));
     tcase_add_loop_test(tcase, parts_of_a_block_are_seen_together_between_any_two_stores, 0, 2);
     tcase_add_test(tcase, a_claim_ends_once_between_any_two_stores);
-    tcase_add_loop_test(tcase, a_key_that_is_back_before_it_was_told_as_gone_goes_for_good, 0, 2);
+    tcase_add_loop_test(tcase, a_key_back_before_its_removal_was_reported_is_removed_later, 0, 2);
     tcase_add_loop_test(tcase, what_moves_between_any_loads_of_a_walk_is_told_in_the_end, 0, 2);
     return suite_run(tcase, "index_interleave");
 }

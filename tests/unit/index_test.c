@@ -625,7 +625,7 @@ END_TEST
 
 /* The text of a key is made to look like an existing key's record, and references point into it,
  * and everywhere else. */
-START_TEST(references_of_any_number_give_nothing_but_what_is_there)
+START_TEST(arbitrary_references_find_only_existing_records)
     {
         struct bed bed = bed_make(INDEX_BYTES, 100);
         char key[SL_KEY_BYTES_MAX + 1];
@@ -789,7 +789,7 @@ static void pace_give(void *context, const struct sl_entry *entry)
 }
 
 /* For a large index, the caller has to send heartbeats in between. */
-START_TEST(recovery_tells_its_caller_that_it_goes_on_in_each_pass)
+START_TEST(recovery_calls_its_caller_back_in_each_pass)
     {
         enum { KEYS = 5000, SLAB_UNITS = 1024 };
         struct bed bed = bed_make(16 * SL_MIB, 2 * KEYS);
@@ -1368,12 +1368,12 @@ int main(void)
     tcase_add_test(tcase, scan_gives_each_visible_object_once);
     tcase_add_test(tcase, a_walk_gives_each_record_once_and_stops_where_a_slab_ends);
     tcase_add_test(tcase, a_reference_gives_its_object_while_the_generation_stands);
-    tcase_add_test(tcase, references_of_any_number_give_nothing_but_what_is_there);
+    tcase_add_test(tcase, arbitrary_references_find_only_existing_records);
     tcase_add_test(tcase, batch_answers_as_single_look_ups_do);
     tcase_add_test(tcase,
                    full_index_changes_what_it_has_and_takes_keys_of_other_lengths_after_eviction);
     tcase_add_test(tcase, full_table_is_no_space_but_for_what_was_reserved);
-    tcase_add_test(tcase, recovery_tells_its_caller_that_it_goes_on_in_each_pass);
+    tcase_add_test(tcase, recovery_calls_its_caller_back_in_each_pass);
     tcase_add_test(tcase, full_system_is_no_space_and_no_signal);
     tcase_add_test(tcase, who_takes_memory_for_a_large_table_is_told_that_it_goes_on);
     tcase_add_test(tcase, notes_survive_a_restart);

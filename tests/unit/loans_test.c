@@ -127,7 +127,7 @@ static void turn(void)
 {
     struct sl_msg msg;
     bed.self->env->ops->wake_at(bed.self->env, 0);
-    fake_pass(&bed.fake, 2 * SL_NS_PER_US);
+    fake_advance(&bed.fake, 2 * SL_NS_PER_US);
     while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
         static const uint64_t id = ENGINE;
         struct sl_msg reply = {.code = SL_OK};
@@ -150,7 +150,7 @@ static void turns(uint32_t count)
 
 static void later(uint64_t ns)
 {
-    fake_pass(&bed.fake, ns);
+    fake_advance(&bed.fake, ns);
     turns(TURNS);
 }
 
@@ -244,7 +244,7 @@ static void peer_greets(uint64_t incarnation)
     struct sl_msg msg = {.type = SL_MSG_PEER_HELLO};
     msg.body.peer_hello = (struct sl_body_peer_hello){
         .node = sl_text_of("b"), .incarnation = incarnation, .fabric = sl_text_of("verbs")};
-    (void)fake_net_say(&bed.net, "b", msg, false);
+    (void)fake_net_deliver(&bed.net, "b", msg, false);
     turns(TURNS);
 }
 
@@ -266,7 +266,7 @@ static void bed_open_with(const char *peers, const char *pools, const char *more
     fake_set(&bed.fake, "peers", peers);
     memories_make();
     ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
-    fake_live(&bed.fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
+    fake_process_add(&bed.fake, (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77});
     bed.listed = true;
     turns(160);
     ck_assert_uint_eq(metric("pool_engines"), strcmp(pools, "true") == 0 ? 1 : 0);
@@ -1134,7 +1134,7 @@ static struct sl_msg named_msg(bool last)
 
 static uint64_t b_says_again(const struct sl_msg *msg)
 {
-    uint64_t seq = fake_net_say(&bed.net, "b", *msg, false);
+    uint64_t seq = fake_net_deliver(&bed.net, "b", *msg, false);
     turns(TURNS);
     return seq;
 }
@@ -1589,7 +1589,7 @@ static void b_answers(const struct sl_msg *told, sl_err code)
     struct sl_msg reply = {.type = SL_MSG_PEER_LEND_REPLY, .code = code, .reply_to = told->seq};
     reply.op_id = told->op_id;
     reply.body.peer_lend_reply.number = told->body.peer_lend.number;
-    (void)fake_net_say(&bed.net, "b", reply, true);
+    (void)fake_net_deliver(&bed.net, "b", reply, true);
     turns(TURNS);
 }
 
@@ -1693,18 +1693,18 @@ START_TEST(what_decode_lacks_is_said_again)
             replied(PREFILL, lend(false), SL_OK);
         }
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 3);
-        fake_pass(&bed.fake, 51 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 51 * SL_NS_PER_MS);
         struct sl_msg told = b_was_told(1);
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 4);
         b_answers(&told, SL_ERR_BUSY); /* it has only this one */
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 6);
         told = b_was_told(3);
         b_answers(&told, SL_ERR_BUSY); /* now it has all */
-        fake_pass(&bed.fake, 51 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 51 * SL_NS_PER_MS);
         told = b_was_told(1);
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 7);
         b_answers(&told, SL_OK);
-        fake_pass(&bed.fake, 51 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 51 * SL_NS_PER_MS);
         (void)b_was_told(2);
         bed_close();
     }

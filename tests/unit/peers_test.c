@@ -64,12 +64,12 @@ static void bed_open(const char *peers)
     bed.self->control = &bed.net.base;
     fake_set(&bed.fake, "peers", peers);
     ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
     bed.self->arena.registered = true; /* the event that the actor's own options would bring */
     struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY, .reply_to = 1};
     hello.body.hello_reply.boot_generation = 5;
     fake_give(&bed.fake, "registrar", &hello);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
 }
 
 static void bed_close(void)
@@ -105,7 +105,7 @@ static void frame_give(const char *peer, const void *bytes, size_t length_bytes,
 {
     fake_net_give(&bed.net, peer, bytes, length_bytes, answer);
     bed.self->env->ops->wake_at(bed.self->env, 0);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
 }
 
 /* Delivers a message of `peer`, whose envelope names `sender`. Returns its number. */
@@ -192,7 +192,7 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
         ck_assert_uint_eq(bed.net.out_count, sent);
         ck_assert_uint_eq(bed.self->peer_count, known);
         ck_assert(!bed.fake.finished);
-        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 10 * SL_NS_PER_MS);
         ck_assert(!fake_take(&bed.fake, "coordinator", 0, &msg));
         bed_close();
     }
@@ -249,7 +249,7 @@ START_TEST(a_peer_that_was_expelled_gives_its_place_back)
         tr_peer_expel(bed.self, &bed.self->peers[7], "its key has gone");
         peer_says("new", "new", hello_of("new", 3), false);
         ck_assert_ptr_null(tr_peer_find(bed.self, "new")); /* n7 may be in use */
-        fake_pass(&bed.fake, 60 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 60 * SL_NS_PER_S);
 
         peer_says("new", "new", hello_of("new", 3), false);
 
@@ -525,7 +525,7 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
         uint64_t seq = peer_says("b", "b", msg, false);
         bed.fake.unreachable[0] = '\0'; /* the first connection takes a moment */
-        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 10 * SL_NS_PER_MS);
 
         ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_WORD, &told));
         ck_assert_str_eq(told.body.handover_word.node.at, "b");
@@ -579,9 +579,9 @@ START_TEST(pins_expire_by_our_limit_not_the_readers)
     {
         pins_bed();
         (void)pin_key("b", "k");
-        fake_pass(&bed.fake, 9 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 9 * SL_NS_PER_S);
         ck_assert_uint_eq(pinned(), 5000);
-        fake_pass(&bed.fake, 1 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 1 * SL_NS_PER_S);
         ck_assert_uint_eq(pinned(), 0);
         bed_close();
     }
@@ -632,7 +632,7 @@ START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
         ck_assert_int_eq(reply.code, SL_ERR_STALE);
         ck_assert_uint_eq(pinned(), 5000);
 
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S);
         peer_says("b", "b", hello_of("b", 7), false);
 
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_HELLO_REPLY, &reply));
@@ -640,7 +640,7 @@ START_TEST(an_earlier_life_counts_once_the_later_one_is_silent)
         ck_assert_uint_eq(pinned(), 0); /* those of the later one */
         (void)pin_key("b", "k");
         peer_says("b", "b", hello_of("b", 1000), false);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S);
         peer_lives("b", 7); /* its answers count likewise */
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 7);
         bed_close();
@@ -669,7 +669,7 @@ static bool is_named_twice(void)
 {
     struct sl_msg msg = {.type = SL_MSG_NODES}, reply;
     fake_give(&bed.fake, "client.9.0", &msg);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
     ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
     return strcmp(reply.body.nodes_reply.nodes.at[0].state.at, "twice") == 0;
 }
@@ -686,7 +686,7 @@ START_TEST(of_two_nodes_with_one_name_the_first_goes_on)
         ck_assert_int_eq(twin_greets(twins[_i]).code,
                          SL_ERR_STALE); /* perhaps a life that has ended */
         ck_assert(!is_named_twice());
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         peer_says("b", "b", hello_of("b", 1000), false);
         ck_assert_int_eq(hello_answer("b").code, SL_OK);
         uint32_t refused = bed.net.refused_count, sent = bed.net.out_count;
@@ -707,7 +707,7 @@ START_TEST(of_two_nodes_with_one_name_the_first_goes_on)
         ck_assert_uint_eq(bed.net.out_count, sent);
         (void)pin_key("b", "k");
 
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* the first one is silent */
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S); /* the first one is silent */
         ck_assert(!is_named_twice());
         ck_assert_int_eq(twin_greets(twins[_i]).code, SL_OK);
         ck_assert_uint_eq(bed.self->peers[0].incarnation, twins[_i]);
@@ -736,7 +736,7 @@ START_TEST(a_node_that_only_answers_keeps_its_name)
         peer_lives("b", 1000);
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_int_ne(twin_greets(2000).code, SL_OK);
-            fake_pass(&bed.fake, SL_NS_PER_S);
+            fake_advance(&bed.fake, SL_NS_PER_S);
             peer_lives("b", 1000);
         }
         ck_assert_int_eq(twin_greets(2000).code, SL_ERR_EXISTS);
@@ -744,7 +744,7 @@ START_TEST(a_node_that_only_answers_keeps_its_name)
                       hello_answer("b").text.at);
         ck_assert(is_named_twice());
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 1000);
-        fake_pass(&bed.fake, 100 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 100 * SL_NS_PER_MS);
         peer_lives("b", 1001); /* it restarted at its address */
         ck_assert_uint_eq(bed.self->peers[0].incarnation, 1001);
         ck_assert(!is_named_twice());
@@ -765,7 +765,7 @@ START_TEST(a_node_is_told_that_another_has_its_name)
 
         ck_assert_ptr_nonnull(strstr(bed.self->trouble, "2.2.2.2:2"));
         ck_assert_uint_eq(tr_peers_usable(bed.self), 1);
-        fake_pass(&bed.fake, 10 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 10 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
         bed_close();
     }
@@ -777,17 +777,17 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
         bed_open("b@10.0.0.2:1,c@[fd00::2]:1");
         peer_lives("b", 3);
         tr_unknown_node(bed.self, "10.0.0.9", "K"); /* anybody */
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
         tr_unknown_node(bed.self, "10.0.0.2", "K");
 
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
 
         ck_assert_msg(strstr(bed.self->trouble, "10.0.0.2 with key K, the address of node b") !=
                           NULL,
                       "%s", bed.self->trouble);
         tr_unknown_node(bed.self, "10.0.0.9", "L"); /* is no reason meanwhile */
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node b") != NULL, "%s",
                       bed.self->trouble);
         for (uint32_t i = 0; i < 1000; i++) { /* many others do not hide a repeated one */
@@ -796,12 +796,12 @@ START_TEST(who_has_another_key_is_named_where_a_peer_should_be)
                 tr_unknown_node(bed.self, "10.0.0.2", "K");
             }
         }
-        fake_pass(&bed.fake, 9 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 9 * SL_NS_PER_S);
         ck_assert_ptr_nonnull(strstr(bed.self->trouble, "the address of node b"));
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_str_eq(bed.self->trouble, "");
         tr_unknown_node(bed.self, "fd00::2", "K");
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_msg(strstr(bed.self->trouble, "the address of node c") != NULL, "%s",
                       bed.self->trouble);
         bed_close();
@@ -882,7 +882,7 @@ static uint64_t seek_send(uint64_t count, bool remove)
     static const struct sl_text keys[] = {{.at = "p", .length = 1}, {.at = "q", .length = 1}};
     struct sl_msg msg = seek_of(keys, count, remove);
     fake_give(&bed.fake, "client.9.0", &msg);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
     return msg.seq;
 }
 
@@ -941,13 +941,13 @@ START_TEST(a_silent_peer_has_nothing_and_keeps_what_was_to_be_removed)
         const struct sl_item_seen gone[2] = {{.code = SL_OK}, {.code = SL_ERR_LEASED}};
 
         uint64_t found = seek_send(2, false);
-        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 500 * SL_NS_PER_MS);
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", found, &reply));
         ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_NOT_FOUND);
 
         uint64_t removed = seek_send(2, true);
         peer_seen("b", SL_OK, gone, 2);
-        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 500 * SL_NS_PER_MS);
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", removed, &reply));
         ck_assert_uint_eq(reply.body.seek_reply.items.at[0].code, SL_ERR_TIMEOUT);
         ck_assert_uint_eq(reply.body.seek_reply.items.at[1].code, SL_ERR_LEASED);
@@ -1008,14 +1008,14 @@ START_TEST(who_has_no_time_takes_nobody_for_broken)
             struct sl_msg msg = seek_of(&key, 1, false);
             msg.budget_ns = SL_NS_PER_MS;
             fake_give(&bed.fake, "client.9.0", &msg);
-            fake_pass(&bed.fake, 2 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 2 * SL_NS_PER_MS);
         }
         ck_assert_uint_eq(letters_of(SL_MSG_SEEK), before + 20);
         ck_assert_uint_eq(seeks_open(), 0);
 
         for (uint32_t i = 0; i < 10; i++) { /* but a long silence counts */
             (void)seek_send(1, false);
-            fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 500 * SL_NS_PER_MS);
         }
         ck_assert_uint_lt(letters_of(SL_MSG_SEEK), before + 40);
         bed_close();
@@ -1034,7 +1034,7 @@ START_TEST(look_ups_at_peers_are_bounded)
 
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_LIMIT);
-        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 500 * SL_NS_PER_MS);
         ck_assert_uint_eq(seeks_open(), 0);
         bed_close();
     }
@@ -1129,7 +1129,7 @@ static uint64_t fetch_within(const char *const *keys, uint64_t count, bool chain
     msg.body.bring.keys.at = texts;
     msg.body.bring.keys.count = count;
     fake_give(&bed.fake, "client.9.0", &msg);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
     return msg.seq;
 }
 
@@ -1226,7 +1226,7 @@ START_TEST(a_miss_goes_from_peer_to_peer_once)
         seq = fetch_send(two_keys, 2); /* remembered as missing for a while */
         codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 2);
-        fake_pass(&bed.fake, 600 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 600 * SL_NS_PER_MS);
         (void)fetch_send(two_keys, 2);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 3);
         bed_close();
@@ -1301,7 +1301,7 @@ START_TEST(a_silent_peer_costs_its_timeout_and_is_left_alone)
             peer_lives("b", 3);
             uint64_t seq = fetch_send(two_keys, 2);
             ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), i + 1);
-            fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 500 * SL_NS_PER_MS);
             codes_are(seq, SL_ERR_UNREACHABLE, SL_ERR_UNREACHABLE);
         }
         peer_lives("b", 3); /* it answers only HELLOs */
@@ -1321,7 +1321,7 @@ START_TEST(a_late_answer_is_unpinned)
         (void)fetch_send(two_keys, 2);
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin));
         reply.reply_to = pin.seq;
-        fake_pass(&bed.fake, 500 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 500 * SL_NS_PER_MS);
         reply.body.peer_pin_reply.pin_id = 4711;
         reply.body.peer_pin_reply.items.at = places;
         reply.body.peer_pin_reply.items.count = 2;
@@ -1372,7 +1372,7 @@ START_TEST(a_fetch_ends_by_its_deadline)
         fake_set(&bed.fake, "peer_timeout", "1min");
         peer_lives("b", 3);
         uint64_t seq = fetch_send(two_keys, 2);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S);
         codes_are(seq, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
         bed_close();
     }
@@ -1392,11 +1392,11 @@ START_TEST(who_joins_a_fetch_keeps_its_own_time)
             ck_assert(fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve));
         }
 
-        fake_pass(&bed.fake, 60 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 60 * SL_NS_PER_MS);
         codes_are(hasty, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
         while (fake_take(&bed.fake, "registrar", SL_MSG_RESERVE, &reserve)) {
         }
-        fake_pass(&bed.fake, 10 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 10 * SL_NS_PER_MS);
         peer_answers("b", SL_OK, SL_OK);
 
         ck_assert(!fake_take_reply(&bed.fake, "client.9.0", patient, &reply));
@@ -1411,7 +1411,7 @@ START_TEST(a_fetch_without_time_takes_nobody_for_broken)
         peer_lives("b", 3);
         for (uint32_t i = 0; i < 10; i++) {
             uint64_t seq = fetch_within(two_keys, 2, true, SL_NS_PER_MS);
-            fake_pass(&bed.fake, 2 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 2 * SL_NS_PER_MS);
             codes_are(seq, SL_ERR_TIMEOUT, SL_ERR_TIMEOUT);
         }
 
@@ -1429,7 +1429,7 @@ START_TEST(a_peer_that_owes_all_of_them_an_answer_is_broken)
         for (uint32_t i = 0; i < 120; i++) {
             peer_lives("b", 3); /* it answers HELLOs */
             (void)fetch_within(two_keys, 2, true, 50 * SL_NS_PER_MS);
-            fake_pass(&bed.fake, 50 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 50 * SL_NS_PER_MS);
         }
 
         ck_assert_uint_lt(letters_of(SL_MSG_PEER_PIN), 60);
@@ -1527,7 +1527,7 @@ static void member_set(const char *name, const char *control)
 static void members_told(void)
 {
     tr_members_changed(bed.self);
-    fake_pass(&bed.fake, SL_NS_PER_S);
+    fake_advance(&bed.fake, SL_NS_PER_S);
 }
 
 /* keys: names whose public key is in cluster_keys, one letter each. */
@@ -1559,7 +1559,7 @@ static void book_close(const char *keys)
 }
 
 /* The directory answers the last look-up: the holders of each key (letters; NULL: none) */
-static void book_says(const char *const *holders)
+static void directory_answers(const char *const *holders)
 {
     static struct sl_directory_found found[SL_DIRECTORY_KEYS_MAX];
     memset(found, 0, sizeof(found));
@@ -1573,7 +1573,7 @@ static void book_says(const char *const *holders)
         }
     }
     tr_holders_found(bed.self, book.last.cookie, SL_OK, found, book.last.count);
-    fake_pass(&bed.fake, 0);
+    fake_advance(&bed.fake, 0);
 }
 
 /* b and c are members, have keys here, and are alive. */
@@ -1638,7 +1638,7 @@ START_TEST(a_key_that_is_added_counts)
         ck_assert_uint_eq(bed.self->peer_count, 0);
 
         ck_assert_int_eq(sl_curve_make(book.keys, "b", NULL), SL_OK);
-        fake_pass(&bed.fake, 5 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 5 * SL_NS_PER_S);
 
         ck_assert_uint_eq(bed.self->peer_count, 1);
         book_close("ab");
@@ -1672,7 +1672,7 @@ START_TEST(a_peer_without_a_key_stops_no_start)
         bed.net.add_count = 0;
 
         ck_assert_msg(tr_peers_init(bed.self, &why) == SL_OK, "%s", why.text);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(bed.net.add_count, 1); /* only c */
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_HELLO), 1);
@@ -1681,7 +1681,7 @@ START_TEST(a_peer_without_a_key_stops_no_start)
         (void)remove(path);
         ck_assert_int_eq(sl_curve_make(book.keys, "b", NULL), SL_OK);
         bed.self->keys_due_ns = 0; /* nothing watches the directory of this test */
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         ck_assert(!bed.self->peers[0].expelled);
         ck_assert_uint_eq(bed.net.add_count, 2);
         ck_assert_str_eq(bed.self->peers[0].address, "host:1");
@@ -1696,24 +1696,24 @@ START_TEST(a_file_names_peers_and_is_read_again)
         fake_set(&bed.fake, "cluster_plaintext", "true");
         (void)snprintf(path, sizeof(path), "%s/peers", bed.fake.paths.shm_dir);
         fake_set(&bed.fake, "peers_file", path);
-        fake_pass(&bed.fake, SL_NS_PER_S); /* it is not there yet */
+        fake_advance(&bed.fake, SL_NS_PER_S); /* it is not there yet */
         ck_assert_uint_eq(bed.self->peer_count, 0);
 
         file_write(path, "# all nodes\n\na@10.0.0.1:1\nnonsense\nb@10.0.0.2:1\n");
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         ck_assert_uint_eq(bed.self->peer_count, 1);
         ck_assert_str_eq(bed.net.where, "10.0.0.2:1");
         file_write(path, "b@10.0.0.2:1\nc@10.0.0.3:1");
         ck_assert_int_eq(chmod(path, 0666), 0); /* any user may have written it */
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         ck_assert_uint_eq(bed.self->peer_count, 1);
         ck_assert_int_eq(chmod(path, 0644), 0);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(bed.self->peer_count, 2);
         ck_assert_str_eq(bed.net.where, "10.0.0.3:1");
         file_write(path, "b@10.0.0.9:1\n"); /* it moved, and never answered at its old address */
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         ck_assert_uint_eq(bed.self->peer_count, 2);
         ck_assert_str_eq(bed.net.where, "10.0.0.9:1");
         ck_assert_int_eq(remove(path), 0);
@@ -1730,11 +1730,11 @@ START_TEST(a_peer_of_the_file_that_cannot_be_spoken_to_is_tried_again)
         file_write(path, "b@10.0.0.2:1\n");
         bed.net.add_fails = SL_ERR_CONFIG; /* its key is half written */
         fake_set(&bed.fake, "peers_file", path);
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
         ck_assert_uint_eq(bed.net.add_count, 0);
         bed.net.add_fails = SL_OK;
 
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
 
         ck_assert_uint_eq(bed.net.add_count, 1);
         ck_assert_str_eq(bed.net.where, "10.0.0.2:1");
@@ -1755,8 +1755,8 @@ START_TEST(bad_lines_of_the_file_make_no_peers)
         file_write(path, bad_lines[_i]);
         fake_set(&bed.fake, "peers_file", path);
 
-        fake_pass(&bed.fake, SL_NS_PER_S);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(bed.self->peer_count, 0);
         ck_assert_int_eq(remove(path), 0);
@@ -1794,7 +1794,7 @@ START_TEST(the_directory_moves_nobody_who_answers_or_is_configured)
         ck_assert_uint_eq(bed.net.add_count, 2);
         ck_assert_str_eq(tr_peer_find(bed.self, "b")->address, "10.0.0.2:1");
         ck_assert_str_eq(tr_peer_find(bed.self, "c")->address, "10.0.0.3:1");
-        fake_pass(&bed.fake, 10 * SL_NS_PER_S); /* silent: perhaps it has moved */
+        fake_advance(&bed.fake, 10 * SL_NS_PER_S); /* silent: perhaps it has moved */
         ck_assert_uint_eq(bed.net.add_count, 3);
         ck_assert_str_eq(bed.net.added, "b");
         ck_assert_str_eq(bed.net.where, "10.0.0.9:1");
@@ -1814,7 +1814,7 @@ START_TEST(holders_alone_are_asked)
         ck_assert_uint_ge(book.flush_count, 1);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
 
-        book_says((const char *const[]){"c"});
+        directory_answers((const char *const[]){"c"});
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         ck_assert(fake_net_last(&bed.net, "c", SL_MSG_PEER_PIN, &pin));
         peer_has_nothing("c"); /* for instance after a restart */
@@ -1822,7 +1822,7 @@ START_TEST(holders_alone_are_asked)
         codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         seq = fetch_send(two_keys, 2); /* it may answer the same: no new request */
-        book_says((const char *const[]){"c"});
+        directory_answers((const char *const[]){"c"});
         codes_are(seq, SL_ERR_EXISTS, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         book_close("abc");
@@ -1833,7 +1833,7 @@ START_TEST(what_nobody_holds_costs_no_question)
     {
         book_of_two();
         uint64_t seq = fetch_send(two_keys, 2);
-        book_says((const char *const[]){NULL, "x"});
+        directory_answers((const char *const[]){NULL, "x"});
         codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
         book_close("abc");
@@ -1851,9 +1851,9 @@ START_TEST(who_is_sure_asks_all_when_those_named_have_nothing)
         msg.body.bring.keys.at = &text;
         msg.body.bring.keys.count = 1;
         fake_give(&bed.fake, "client.9.0", &msg);
-        fake_pass(&bed.fake, 0);
+        fake_advance(&bed.fake, 0);
 
-        book_says(&sure_holders[_i]);
+        directory_answers(&sure_holders[_i]);
 
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         bool first = fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin);
@@ -1880,9 +1880,9 @@ START_TEST(nothing_is_wanted_behind_a_gap_of_a_chain)
         msg.body.bring.keys.at = texts;
         msg.body.bring.keys.count = 3;
         fake_give(&bed.fake, "client.9.0", &msg);
-        fake_pass(&bed.fake, 0);
+        fake_advance(&bed.fake, 0);
 
-        book_says((const char *const[]){"b", NULL, "b"});
+        directory_answers((const char *const[]){"b", NULL, "b"});
 
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin));
         ck_assert_uint_eq(pin.body.peer_pin.items.count, 1);
@@ -1901,9 +1901,9 @@ START_TEST(a_silent_directory_costs_its_share)
         ck_assert_uint_le(book.last.deadline_ns, bed.fake.env.now_ns + share_ns);
         ck_assert_uint_gt(book.last.deadline_ns, bed.fake.env.now_ns + share_ns * 9 / 10);
 
-        fake_pass(&bed.fake, share_ns);
+        fake_advance(&bed.fake, share_ns);
         tr_holders_found(bed.self, book.last.cookie, SL_ERR_TIMEOUT, NULL, 0);
-        fake_pass(&bed.fake, 0);
+        fake_advance(&bed.fake, 0);
 
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1); /* those that are known */
         struct sl_msg pin;
@@ -1969,16 +1969,16 @@ START_TEST(a_configured_peer_that_tells_nothing_is_asked_for_everything)
         peer_lives("b", 3);
         peer_lives("d", 3);
         (void)fetch_send(two_keys, 2);
-        book_says((const char *const[]){NULL, NULL});
+        directory_answers((const char *const[]){NULL, NULL});
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         ck_assert(fake_net_last(&bed.net, "d", SL_MSG_PEER_PIN, &pin));
         member_set("d", "10.0.0.4:1"); /* now it does */
         members_told();
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         peer_lives("b", 3);
         peer_lives("d", 3);
         (void)fetch_send((const char *const[]){"x", "y"}, 2);
-        book_says((const char *const[]){NULL, NULL});
+        directory_answers((const char *const[]){NULL, NULL});
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         book_close("abcd");
     }
@@ -1991,7 +1991,7 @@ START_TEST(a_peer_without_a_record_now_is_asked_for_everything)
         book.member_count = 1; /* the server is back, and c has not reported to it yet */
         tr_members_changed(bed.self);
         uint64_t seq = fetch_send(two_keys, 2);
-        book_says((const char *const[]){NULL, NULL});
+        directory_answers((const char *const[]){NULL, NULL});
         ck_assert(fake_net_last(&bed.net, "c", SL_MSG_PEER_PIN, &pin));
         ck_assert_uint_eq(pin.body.peer_pin.items.count, 2);
         peer_has_nothing("c");
@@ -2066,11 +2066,11 @@ START_TEST(a_large_fetch_asks_in_batches)
         msg.body.bring.keys.at = texts;
         msg.body.bring.keys.count = SL_COUNT(texts);
         fake_give(&bed.fake, "client.9.0", &msg);
-        fake_pass(&bed.fake, 0);
+        fake_advance(&bed.fake, 0);
         ck_assert_uint_eq(book.lookup_count, 2);
         ck_assert_uint_eq(book.last.count, 10);
 
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* this process was stopped */
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S); /* this process was stopped */
         ck_assert(fake_take_reply(&bed.fake, "client.9.0", msg.seq, &reply));
         ck_assert_uint_eq(reply.body.bring_reply.codes.at[0], SL_ERR_TIMEOUT);
         for (uint64_t cookie = 0; cookie < 2; cookie++) {

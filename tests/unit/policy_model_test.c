@@ -323,7 +323,7 @@ START_TEST(sessions_that_tell_their_pauses_find_their_blocks_in_memory)
         ck_assert_uint_gt(best.memory_hit_count, none.memory_hit_count + 1500);
         ck_assert_msg(told.memory_hit_count * 2 > best.memory_hit_count + none.memory_hit_count,
                       "%lu of %lu hits in memory", told.memory_hit_count, best.memory_hit_count);
-        ck_assert_uint_eq(best.ahead_hit_count + best.ahead_lost_count, best.ahead_count);
+        ck_assert_uint_eq(best.prefetched_hit_count + best.prefetched_lost_count, best.ahead_count);
     }
 END_TEST
 

@@ -123,7 +123,7 @@ START_TEST(what_comes_again_after_it_went_was_wanted_twice)
         node_put(node, "client.1", "a", LENGTH);
         struct sl_item_grant grant = node_grant(node, "client.1", "squeeze", 4 * SL_MIB);
         ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
 
         node_put(node, "client.1", "a", LENGTH);
 
@@ -140,7 +140,7 @@ START_TEST(what_is_not_written_makes_room_and_says_why_it_went)
 
         struct sl_item_grant grant = node_grant(node, "client.1", "squeeze", 4 * SL_MIB);
 
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         explained(node, "a", text);
         ck_assert_msg(strstr(text, "not to be written to disk") != NULL, "%s", text);
         ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);

@@ -166,8 +166,8 @@ START_TEST(what_is_published_is_there_at_once)
         ck_assert(sl_digest_equal(entry.digest, digest_of_key("a")));
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
-        fake_pass(&node->fake, 3 * TTL); /* it has no deadline any more */
-        ck_assert(node_sees(node, "a"));
+        fake_advance(&node->fake, 3 * TTL); /* it has no deadline any more */
+        ck_assert(node_is_visible(node, "a"));
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK);
         ck_assert_uint_eq(used(node), 0);
         sl_pins_destroy(&pins);
@@ -301,7 +301,7 @@ START_TEST(grants_of_others_and_of_the_other_kind_are_refused)
         large.named.length_bytes = SPACE + 1;
         ck_assert_int_eq(publish(node, "client.1", &large, 1, 0, 0)->codes[0], SL_ERR_INVALID);
 
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert_int_eq(publish_one(node, "client.1", "a", &mine), SL_OK); /* valid all along */
         ck_assert_int_eq(node_commit(node, "client.1", "k", &keyed), SL_OK);
         sl_pins_destroy(&pins);
@@ -378,8 +378,8 @@ START_TEST(a_used_grant_makes_room_for_the_next)
             ck_assert_uint_eq(answer->ahead_count, 1);
             next = answer->ahead[0];
         }
-        ck_assert(node_sees(node, "k999") && node_sees(node, "k850"));
-        ck_assert(!node_sees(node, "k700"));
+        ck_assert(node_is_visible(node, "k999") && node_is_visible(node, "k850"));
+        ck_assert(!node_is_visible(node, "k700"));
         ck_assert_uint_eq(node_metric(node, "claim_count"), 1);
         sl_pins_destroy(&pins);
         node_end(node);
@@ -394,10 +394,10 @@ START_TEST(unused_grants_are_free_after_their_time)
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         struct sl_item_grant grant = grant_of(node, "client.1");
         sl_pin pin = 0;
-        fake_pass(&node->fake, TTL - SL_NS_PER_MS);
+        fake_advance(&node->fake, TTL - SL_NS_PER_MS);
         ck_assert_uint_eq(used(node), SPACE);
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 2 * SL_NS_PER_MS);
 
         ck_assert_uint_eq(used(node), 0);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
@@ -424,7 +424,7 @@ START_TEST(pinned_grant_stays_until_its_writer_is_done)
             sl_pins_take_grant(pins, node->view, (sl_ref)grant.ref, grant.generation, SIZE, &pin),
             SL_OK);
 
-        fake_pass(&node->fake, 10 * TTL);
+        fake_advance(&node->fake, 10 * TTL);
 
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), SPACE);
@@ -434,13 +434,13 @@ START_TEST(pinned_grant_stays_until_its_writer_is_done)
             ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
         } else if (_i == ENDS_BY_UNPIN) {
             sl_pins_release(pins, pin);
-            fake_pass(&node->fake, SL_NS_PER_S);
+            fake_advance(&node->fake, SL_NS_PER_S);
         } else {
-            fake_die(&node->fake, proc_of(11));
+            fake_process_end(&node->fake, proc_of(11));
         }
         ck_assert_uint_eq(used(node), 0);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -456,7 +456,7 @@ START_TEST(death_and_abort_free_grants)
 
         ck_assert_int_eq(node_abort(node, "client.1", &first), SL_OK);
         ck_assert_uint_eq(used(node), 7 * SPACE);
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
 
         ck_assert_uint_eq(used(node), 0);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
@@ -539,12 +539,12 @@ START_TEST(memory_of_a_draft_that_is_not_ended_is_free_after_its_time)
         struct sl_item_grant left, other;
         sl_pin pin = 0;
         ck_assert_int_eq(draft_of(node, "client.1", draft_times[_i].ttl_ns, &left), SL_OK);
-        fake_pass(&node->fake, draft_times[_i].time_ns - SL_NS_PER_MS);
+        fake_advance(&node->fake, draft_times[_i].time_ns - SL_NS_PER_MS);
         ck_assert_int_eq(draft_pin(node, pins, &left, &pin), SL_OK);
         sl_pins_release(pins, pin);
         ck_assert_uint_eq(used(node), SPACE);
 
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(used(node), 0);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
@@ -574,17 +574,17 @@ START_TEST(draft_under_write_is_nobodys_until_the_writer_is_done)
         if (_i == RESTART_IN_ITS_TIME) {
             node_restart(node);
         }
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
         if (_i == RESTART_AFTERWARDS) {
             node_restart(node);
         }
 
-        fake_pass(&node->fake, 20 * SL_NS_PER_S);
+        fake_advance(&node->fake, 20 * SL_NS_PER_S);
 
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), SPACE);
         sl_pins_release(pins, pin);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), 0);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
         sl_pins_destroy(&pins);
@@ -599,13 +599,13 @@ START_TEST(draft_that_another_writer_takes_over_is_free_at_once)
         struct sl_item_grant left, other;
         node_client(node, "client.2", 12);
         ck_assert_int_eq(draft_of(node, "client.1", 0, &left), SL_OK);
-        fake_pass(&node->fake, 30 * SL_NS_PER_S - SL_NS_PER_MS); /* put_preempt, as Mooncake's */
+        fake_advance(&node->fake, 30 * SL_NS_PER_S - SL_NS_PER_MS); /* put_preempt, as Mooncake's */
         ck_assert_int_eq(draft_of(node, "client.2", 0, &other), SL_ERR_BUSY);
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
 
         ck_assert_int_eq(draft_of(node, "client.2", 0, &other), SL_OK);
 
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_int_eq(node_commit(node, "client.1", "k", &left), SL_ERR_STALE);
         ck_assert_int_eq(node_commit(node, "client.2", "k", &other), SL_OK);
@@ -638,13 +638,13 @@ START_TEST(of_many_drafts_those_that_nobody_writes_are_free)
             ck_assert_int_eq(draft_pin(node, pins, &got.at[i * 100], &pin[i]), SL_OK);
         }
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert_uint_eq(used(node), SL_COUNT(pin) * 4096);
         for (uint32_t i = 0; i < SL_COUNT(pin); i++) {
             sl_pins_release(pins, pin[i]);
         }
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), 0);
         sl_pins_destroy(&pins);
         node_end(node);
@@ -667,7 +667,7 @@ START_TEST(what_is_not_pinned_by_its_writer_is_kept_for_it)
         ck_assert(node_reserve(node, &ask, &got));
         ck_assert_uint_eq(got.at[0].code, SL_OK);
 
-        fake_pass(&node->fake, 3600 * SL_NS_PER_S);
+        fake_advance(&node->fake, 3600 * SL_NS_PER_S);
 
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_int_eq(node_abort(node, ask.sender, &got.at[0]), SL_OK);
@@ -694,7 +694,7 @@ START_TEST(a_grant_is_used_under_a_key_of_any_length_when_the_index_is_full)
 
         ck_assert_int_eq(publish_one(node, "client.1", key, &grant), SL_OK);
 
-        ck_assert(node_sees(node, key));
+        ck_assert(node_is_visible(node, key));
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -725,9 +725,9 @@ START_TEST(what_was_just_put_stays_when_room_ahead_is_made)
 
         ck_assert_int_eq(answer->code, SL_OK);
         ck_assert_uint_eq(answer->ahead_count, 0);
-        ck_assert(node_sees(node, "fresh"));
+        ck_assert(node_is_visible(node, "fresh"));
         (void)node_grant(node, "client.1", "wanted", SIZE);
-        ck_assert(!node_sees(node, "fresh"));
+        ck_assert(!node_is_visible(node, "fresh"));
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -745,9 +745,9 @@ START_TEST(grants_outlive_the_registrar)
         ck_assert_uint_eq(used(node), 2 * SPACE);
         ck_assert_uint_eq(publish(node, "client.1", NULL, 0, 200, SIZE)->ahead_count, 10);
         ck_assert_int_eq(publish_one(node, "client.1", "a", &used_one), SL_OK);
-        ck_assert(node_sees(node, "a"));
+        ck_assert(node_is_visible(node, "a"));
         ck_assert_int_eq(node_commit(node, "client.1", "b", &unused), SL_ERR_INVALID);
-        fake_pass(&node->fake, TTL + SL_NS_PER_S); /* their deadlines continue */
+        fake_advance(&node->fake, TTL + SL_NS_PER_S); /* their deadlines continue */
         ck_assert_int_eq(publish_one(node, "client.1", "b", &unused), SL_ERR_STALE);
         ck_assert_uint_eq(used(node), SPACE);
         sl_pins_destroy(&pins);
@@ -761,7 +761,7 @@ START_TEST(grants_of_a_client_that_died_meanwhile_are_free_after_a_restart)
         struct sl_pins *pins = client_with_pins(node, "client.1", 11);
         ck_assert_uint_eq(publish(node, "client.1", NULL, 0, 5, SIZE)->ahead_count, 5);
         fake_stop(&node->fake);
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
         struct sl_error why = {0};
 
         ck_assert_msg(fake_start(&node->fake, &why) == SL_OK, "%s", why.text);
@@ -782,13 +782,13 @@ START_TEST(grant_that_was_taken_back_while_pinned_is_known_after_a_restart)
         ck_assert_int_eq(
             sl_pins_take_grant(pins, node->view, (sl_ref)grant.ref, grant.generation, SIZE, &pin),
             SL_OK);
-        fake_pass(&node->fake, TTL + SL_NS_PER_S);
+        fake_advance(&node->fake, TTL + SL_NS_PER_S);
 
         node_restart(node);
 
         ck_assert_uint_eq(used(node), SPACE);
         sl_pins_release(pins, pin);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(used(node), 0);
         sl_pins_destroy(&pins);
         node_end(node);
@@ -827,7 +827,7 @@ START_TEST(extent_published_half_way_belongs_to_the_object)
 
         ck_assert_msg(fake_start(&node->fake, &why) == SL_OK, "%s", why.text);
 
-        ck_assert(node_sees(node, "a"));
+        ck_assert(node_is_visible(node, "a"));
         ck_assert_uint_eq(used(node), SPACE);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
         ck_assert_int_eq(publish_one(node, "client.1", "a", &grant), SL_OK);

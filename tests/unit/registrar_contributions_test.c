@@ -38,7 +38,7 @@ static sl_err withdraw(struct node *node, const char *sender, const char *name)
         if (fake_take_reply(&node->fake, sender, msg.seq, &reply)) {
             return reply.code;
         }
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
     }
     return SL_ERR_INCOMPLETE; /* it waits */
 }
@@ -117,7 +117,7 @@ static void sums_are_exact(struct node *node)
 static void settle(struct node *node)
 {
     for (uint32_t i = 0; i < 20; i++) {
-        fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 20 * SL_NS_PER_MS);
     }
     sums_are_exact(node);
 }
@@ -341,13 +341,14 @@ START_TEST(a_full_node_evicts_the_oldest_until_one_has_room)
 
         ck_assert_int_eq(put_where(node, "x", HALF, "a:1", NULL), SL_OK); /* a wish only */
 
-        ck_assert(!node_sees(node, "b0"));
-        ck_assert(node_sees(node, "a0") && node_sees(node, "b1") && node_sees(node, "a1"));
+        ck_assert(!node_is_visible(node, "b0"));
+        ck_assert(node_is_visible(node, "a0") && node_is_visible(node, "b1") &&
+                  node_is_visible(node, "a1"));
         ck_assert_uint_eq(used_of(node, "b:1"), SL_MIB);
         ck_assert_uint_eq(node_metric(node, "contributed_used_bytes"), 2 * SL_MIB);
         /* a whole MiB needs all of one: as many values leave as it takes, of any owner */
         ck_assert_int_eq(put_where(node, "y", SL_MIB, NULL, NULL), SL_OK);
-        ck_assert(node_sees(node, "y"));
+        ck_assert(node_is_visible(node, "y"));
         sums_are_exact(node);
         node_end(node);
     }
@@ -363,7 +364,7 @@ START_TEST(what_fits_nowhere_is_refused_at_once)
         ck_assert(node_reserve(node, &ask, &grants)); /* 2 MiB, but not in one piece */
 
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
-        ck_assert(node_sees(node, "kept"));
+        ck_assert(node_is_visible(node, "kept"));
         node_end(node);
     }
 END_TEST
@@ -385,7 +386,7 @@ START_TEST(a_batch_that_no_contributions_can_have_is_refused_at_once)
         for (uint32_t i = 0; i < 3; i++) {
             ck_assert_uint_eq(grants.at[i].code, SL_ERR_NO_SPACE);
         }
-        ck_assert(node_sees(node, "kept") && node_sees(node, "kept too"));
+        ck_assert(node_is_visible(node, "kept") && node_is_visible(node, "kept too"));
         ask.count = 2; /* one in each */
         ask.seq = 0;
         ck_assert(node_reserve(node, &ask, &grants));
@@ -429,7 +430,7 @@ START_TEST(who_waits_in_vain_hears_it_at_the_deadline)
         (void)node_grant(node, "client.1", "being written", SL_MIB);
         ck_assert(!node_reserve(node, &ask, &grants));
 
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
@@ -448,8 +449,8 @@ START_TEST(its_values_go_with_a_contribution)
 
         ck_assert_int_eq(withdraw(node, "client.1", "a:1"), SL_OK);
 
-        ck_assert(!node_sees(node, "a0"));
-        ck_assert(node_sees(node, "b0"));
+        ck_assert(!node_is_visible(node, "a0"));
+        ck_assert(node_is_visible(node, "b0"));
         explained(node, "a0", text);
         ck_assert_str_eq(text, "its contribution a:1 ended");
         ck_assert_uint_eq(used_of(node, "b:1"), 8192);
@@ -467,17 +468,17 @@ START_TEST(death_ends_what_does_not_last)
         ck_assert_int_eq(put_where(node, "a0", 5000, "a:1", NULL), SL_OK);
         ck_assert_int_eq(put_where(node, "l0", 5000, "lasts", NULL), SL_OK);
 
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
         settle(node);
 
-        ck_assert(!node_sees(node, "a0"));
-        ck_assert(node_sees(node, "l0"));
+        ck_assert(!node_is_visible(node, "a0"));
+        ck_assert(node_is_visible(node, "l0"));
         node_client(node, "client.1", 13);
         ck_assert_int_eq(contribute(node, "client.1", "lasts", SL_MIB, true), SL_OK);
         ck_assert_int_eq(contribute(node, "client.1", "lasts", 2 * SL_MIB, true), SL_ERR_EXISTS);
         ck_assert_int_eq(contribute(node, "client.1", "a:1", SL_MIB, false), SL_OK);
         ck_assert_int_eq(withdraw(node, "client.1", "lasts"), SL_OK);
-        ck_assert(!node_sees(node, "l0"));
+        ck_assert(!node_is_visible(node, "l0"));
         node_end(node);
     }
 END_TEST
@@ -510,10 +511,10 @@ START_TEST(thousands_of_values_leave_in_slices_and_others_come_meanwhile)
         }
 
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(!node_sees(node, "a0") && !node_sees(node, "a7999"));
+        ck_assert(!node_is_visible(node, "a0") && !node_is_visible(node, "a7999"));
         for (uint32_t i = 0; i < put; i++) {
             snprintf(key, sizeof(key), "b%u", i);
-            ck_assert(node_sees(node, key));
+            ck_assert(node_is_visible(node, key));
         }
         ck_assert_uint_eq(used_of(node, "b"), put * sl_extent_space(100));
         node_end(node);
@@ -534,7 +535,7 @@ START_TEST(what_is_being_written_ends_with_it)
 
         ck_assert_int_eq(node_commit(node, "client.1", "k", &grants.at[0]), SL_ERR_NO_SPACE);
 
-        ck_assert(!node_sees(node, "k"));
+        ck_assert(!node_is_visible(node, "k"));
         ck_assert_int_eq(put_where(node, "k", HALF, "b:1", NULL), SL_OK); /* by another */
         ck_assert_uint_eq(used_of(node, "a:1"), HALF);
         settle(node);
@@ -552,7 +553,7 @@ START_TEST(a_commit_without_a_contribution_is_refused)
 
         ck_assert_int_eq(node_commit(node, "client.1", "k", &grant), SL_ERR_NO_SPACE);
 
-        ck_assert(!node_sees(node, "k"));
+        ck_assert(!node_is_visible(node, "k"));
         settle(node);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -656,7 +657,7 @@ START_TEST(blocks_go_whole)
         ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK);
         settle(node);
 
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/15"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/15"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_uint_eq(node_metric(node, "block_count"), 0);
         node_end(node);
@@ -730,8 +731,8 @@ START_TEST(above_the_watermark_the_oldest_leave)
         settle(node);
 
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 2 * SL_MIB);
-        ck_assert(!node_sees(node, "k0") && !node_sees(node, "k2"));
-        ck_assert(node_sees(node, "k3") && node_sees(node, "one"));
+        ck_assert(!node_is_visible(node, "k0") && !node_is_visible(node, "k2"));
+        ck_assert(node_is_visible(node, "k3") && node_is_visible(node, "one"));
         ck_assert_uint_ge(node_metric(node, "evict_success_count"), 2);
         node_end(node);
     }
@@ -761,7 +762,7 @@ START_TEST(a_successor_has_the_same_sums)
             ck_assert_uint_eq(after.at[i].pid, before.at[i].pid);
         }
         settle(node);
-        ck_assert(node_sees(node, "a0"));
+        ck_assert(node_is_visible(node, "a0"));
         ck_assert_int_eq(contribute(node, "client.1", "a:1", SL_MIB, false), SL_OK);
         node_end(node);
     }
@@ -775,12 +776,12 @@ START_TEST(a_successor_ends_what_died_meanwhile)
         ck_assert_int_eq(put_where(node, "b0", 5000, "b:1", NULL), SL_OK);
         fake_stop(&node->fake);
 
-        fake_die(&node->fake, proc_of(12));
+        fake_process_end(&node->fake, proc_of(12));
         ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
         settle(node);
 
-        ck_assert(node_sees(node, "a0"));
-        ck_assert(!node_sees(node, "b0"));
+        ck_assert(node_is_visible(node, "a0"));
+        ck_assert(!node_is_visible(node, "b0"));
         ck_assert_uint_eq(used_of(node, "b:1"), UINT64_MAX);
         node_end(node);
     }
@@ -810,10 +811,10 @@ START_TEST(a_successor_goes_on_with_the_end)
         fake_give(&node->fake, "client.1", &msg); /* sent again */
         for (uint32_t i = 0; i < 100 && !fake_take_reply(&node->fake, "client.1", msg.seq, &reply);
              i++) {
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(!node_sees(node, "a0") && !node_sees(node, "a7999"));
+        ck_assert(!node_is_visible(node, "a0") && !node_is_visible(node, "a7999"));
         settle(node);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -832,14 +833,14 @@ START_TEST(values_of_a_time_without_contributions_have_no_room)
 
         settle(node);
 
-        ck_assert(!node_sees(node, "old"));
+        ck_assert(!node_is_visible(node, "old"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
         ck_assert_int_eq(put_where(node, "new", 5000, NULL, NULL), SL_OK);
         fake_stop(&node->fake); /* and back again */
         fake_set(&node->fake, "contributions", "false");
         ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
-        ck_assert(node_sees(node, "new"));
+        ck_assert(node_is_visible(node, "new"));
         node_put(node, "client.1", "more", 3 * SL_MIB);
         node_end(node);
     }
@@ -884,7 +885,7 @@ START_TEST(what_moves_during_the_walk_is_waited_for)
 
         bool answered = false;
         for (uint32_t i = 0; i < 1000 && !answered; i++) {
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
             answered = fake_take_reply(&node->fake, "client.1", msg.seq, &reply);
         }
 
@@ -931,7 +932,7 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
         ck_assert_int_eq(contribute(node, "client.1", "a", SL_MIB, false), SL_OK);
         for (uint32_t i = 0; i < 30; i++) {
             ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL), SL_ERR_NO_SPACE);
-            fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 100 * SL_NS_PER_MS);
             ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
         }
         ck_assert_uint_le(node->fake.job_count, 5);
@@ -940,18 +941,18 @@ START_TEST(memory_that_the_system_lacks_is_asked_for_now_and_then)
         node->fake.job_refused = SL_ERR_LIMIT;
         uint32_t before = node->fake.job_count;
         for (uint32_t i = 0; i < 20; i++) {
-            fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 100 * SL_NS_PER_MS);
             ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL), SL_ERR_NO_SPACE);
         }
         ck_assert_uint_le(node->fake.job_count - before, 3);
         ck_assert_ptr_nonnull(strstr(self->health_reason, "the system gave 0"));
 
         ck_assert_int_eq(withdraw(node, "client.1", "a"), SL_OK); /* now it is complete */
-        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 200 * SL_NS_PER_MS);
         ck_assert_str_eq(self->health_reason, "");
         node->fake.job_refused = SL_OK;
         ck_assert_int_eq(contribute(node, "client.1", "b", SL_MIB, false), SL_OK);
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
         ck_assert_int_eq(put_where(node, "k", 4096, NULL, NULL), SL_OK);
         node_end(node);
     }
@@ -977,7 +978,7 @@ START_TEST(a_full_index_leaves_no_note_of_what_is_over)
         for (uint32_t i = 0; i < count; i++) {
             sl_index_set_kind(self->index, blobs[i], SL_RECORD_FREE);
         }
-        ck_assert(!node_sees(node, "k"));
+        ck_assert(!node_is_visible(node, "k"));
         ck_assert_int_eq(contribute(node, "client.1", "c:1", SL_MIB, false), SL_OK);
         node_restart(node);
 
@@ -1003,12 +1004,12 @@ START_TEST(a_successor_knows_an_ended_one_beside_a_full_node)
         msg.body.withdraw.name = sl_text_of("a:1");
         fake_give(&node->fake, "client.1", &msg);
         ck_assert_int_eq(contribute(node, "client.1", "b:1", 4 * SL_MIB, true), SL_OK);
-        ck_assert(node_sees(node, "a0"));
+        ck_assert(node_is_visible(node, "a0"));
 
         node_restart(node);
         settle(node);
 
-        ck_assert(!node_sees(node, "a0"));
+        ck_assert(!node_is_visible(node, "a0"));
         ck_assert_uint_eq(used_of(node, "b:1"), 0);
         node_end(node);
     }
@@ -1074,7 +1075,7 @@ static void history_reserve(struct history *at)
                               .contribution_count = chance(at, 2)};
     if (!node_reserve(at->node, &ask, &grants)) { /* the disk needs some values first */
         ck_assert(at->disk);
-        fake_pass(&at->node->fake, SL_NS_PER_MS);
+        fake_advance(&at->node->fake, SL_NS_PER_MS);
         ck_assert(node_reserved(at->node, &ask, &grants));
     }
     if (grants.code == SL_OK && grants.at[0].code == SL_OK && at->open_count < 16) {
@@ -1161,7 +1162,7 @@ static void history_step(struct history *at)
         history_contribution(at);
         break;
     case 12:
-        fake_pass(&at->node->fake, (uint64_t)chance(at, 400) * SL_NS_PER_MS);
+        fake_advance(&at->node->fake, (uint64_t)chance(at, 400) * SL_NS_PER_MS);
         break;
     case 13:
         if (at->disk) {

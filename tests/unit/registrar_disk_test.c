@@ -154,7 +154,7 @@ START_TEST(no_turn_looks_at_all_values_that_wait_for_a_disk)
         fake_answer(&node->fake, "tierer.0", &first, &nothing);
         ck_assert_uint_lt(looks, 2048);
         node_put(node, "client.1", "last", 64);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 17); /* in the order of their commits */
         ck_assert(on_disk(node, "k0") && on_disk(node, "k15") && on_disk(node, "last"));
@@ -190,7 +190,7 @@ START_TEST(no_turn_looks_at_all_values_of_a_segment)
 
         looks = 0;
         uint64_t seq = tierer_reclaim(node, 1, false);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert(tierer_reclaimed(node, 1, seq));
 
         ck_assert_uint_lt(looks, 20 * count); /* each was visited nine times */
@@ -243,14 +243,14 @@ START_TEST(reserve_waits_for_write_behind)
             node_put(node, "client.1", key, BIG);
         }
         ck_assert(!node_reserve(node, &ask, &grants));
-        ck_assert(node_sees(node, "k0") &&
+        ck_assert(node_is_visible(node, "k0") &&
                   in_memory(node, "k0")); /* nothing that is not on disk is dropped */
 
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
 
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
-        ck_assert(node_sees(node, "k0") && !in_memory(node, "k0") && on_disk(node, "k0"));
+        ck_assert(node_is_visible(node, "k0") && !in_memory(node, "k0") && on_disk(node, "k0"));
         ck_assert(in_memory(node, "k1"));
         ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB);
         node_end(node);
@@ -275,14 +275,14 @@ START_TEST(reserve_without_waiting_waits_for_write_behind)
             ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
             ck_assert(node_reserved(node, &ask, &grants));
             ck_assert_uint_eq(grants.at[0].code, SL_OK);
-            ck_assert(node_sees(node, "k0") && on_disk(node, "k0"));
+            ck_assert(node_is_visible(node, "k0") && on_disk(node, "k0"));
         } else { /* the disk is too slow: refused before its deadline */
-            fake_pass(&node->fake, 900 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 900 * SL_NS_PER_MS);
             ck_assert(!node_reserved(node, &ask, &grants));
-            fake_pass(&node->fake, 60 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 60 * SL_NS_PER_MS);
             ck_assert(node_reserved(node, &ask, &grants));
             ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
-            ck_assert(node_sees(node, "k0") && in_memory(node, "k0"));
+            ck_assert(node_is_visible(node, "k0") && in_memory(node, "k0"));
         }
         node_end(node);
     }
@@ -315,7 +315,7 @@ START_TEST(reserve_without_waiting_is_refused_when_nothing_is_to_be_written)
 END_TEST
 
 /* The values to be written were removed and free no space, which takes some turns to find out. */
-START_TEST(reserve_without_waiting_is_refused_when_what_was_to_be_written_is_removed)
+START_TEST(reserve_without_waiting_is_refused_when_values_to_be_written_are_removed)
     {
         struct node *node = node_disk();
         struct want want = {.key = "x", .length = 2 * BIG};
@@ -334,7 +334,7 @@ START_TEST(reserve_without_waiting_is_refused_when_what_was_to_be_written_is_rem
             ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
         }
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 3);
-        fake_die(&node->fake, proc_of(TIERER_PID)); /* for a while no disk takes writes */
+        fake_process_end(&node->fake, proc_of(TIERER_PID)); /* for a while no disk takes writes */
         for (uint32_t i = 0; i < 10000; i++) {
             (void)snprintf(key, sizeof(key), "k%u", i % 5000);
             if (i < 5000) {
@@ -345,7 +345,7 @@ START_TEST(reserve_without_waiting_is_refused_when_what_was_to_be_written_is_rem
         }
 
         ck_assert(!node_reserve(node, &ask, &grants));
-        fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 20 * SL_NS_PER_MS);
 
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
@@ -388,7 +388,7 @@ START_TEST(a_full_index_waits_for_write_behind_like_full_memory)
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
         ck_assert_uint_gt(count, 500);
         for (uint32_t i = 0; i < count; i++) { /* nothing that is not on disk is dropped */
-            ck_assert(node_sees(node, names[i]) && !on_disk(node, names[i]));
+            ck_assert(node_is_visible(node, names[i]) && !on_disk(node, names[i]));
         }
         ask.op_id++;
         ask.seq = 0;
@@ -400,7 +400,7 @@ START_TEST(a_full_index_waits_for_write_behind_like_full_memory)
         ck_assert_uint_le(written, count + 64); /* each once: what was written is known to be */
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
-        ck_assert(node_sees(node, names[count - 1]) && on_disk(node, names[count - 1]));
+        ck_assert(node_is_visible(node, names[count - 1]) && on_disk(node, names[count - 1]));
         node_end(node);
     }
 END_TEST
@@ -427,7 +427,7 @@ START_TEST(a_block_leaves_memory_only_when_all_of_it_is_on_disk)
         fake_answer(&node->fake, "tierer.0", &request, &reply);
         ck_assert(!node_reserve(node, &ask, &grants));
 
-        fake_pass(&node->fake, SL_NS_PER_S); /* tried again */
+        fake_advance(&node->fake, SL_NS_PER_S); /* tried again */
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
 
         ck_assert(node_reserved(node, &ask, &grants));
@@ -435,7 +435,7 @@ START_TEST(a_block_leaves_memory_only_when_all_of_it_is_on_disk)
         for (uint32_t i = 0; i < 3; i++) {
             char key[8];
             snprintf(key, sizeof(key), "m/b/%u", i);
-            ck_assert(node_sees(node, key) && !in_memory(node, key));
+            ck_assert(node_is_visible(node, key) && !in_memory(node, key));
         }
         node_end(node);
     }
@@ -448,7 +448,7 @@ START_TEST(a_value_whose_bytes_do_not_match_is_dropped)
 
         (void)tierer_write(node, 1, SL_ERR_CORRUPT);
 
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/1"));
         ck_assert_uint_ge(node_metric(node, "corrupt_count"), 1);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -467,7 +467,7 @@ START_TEST(a_failing_disk_degrades_to_no_disk_and_recovers)
         }
         for (uint32_t i = 0; i < 8; i++) { /* over five seconds of errors */
             (void)tierer_write(node, 1, SL_ERR_NO_SPACE);
-            fake_pass(&node->fake, SL_NS_PER_S);
+            fake_advance(&node->fake, SL_NS_PER_S);
         }
         (void)tierer_write(node, 1, SL_ERR_NO_SPACE);
         ck_assert_uint_gt(node_metric(node, "write_failed_count"), 0);
@@ -476,7 +476,7 @@ START_TEST(a_failing_disk_degrades_to_no_disk_and_recovers)
         ck_assert_uint_eq(grants.at[0].code, SL_OK); /* evicted as without a disk */
 
         while (tierer_write(node, 2, SL_OK) == 0) {
-            fake_pass(&node->fake, SL_NS_PER_S);
+            fake_advance(&node->fake, SL_NS_PER_S);
         }
         ck_assert(on_disk(node, "k3"));
         node_end(node);
@@ -490,7 +490,7 @@ START_TEST(writes_of_a_dead_tierer_are_queued_again)
         node_put(node, "client.1", "a", 5000);
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request));
 
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         ck_assert_uint_eq(node_metric(node, "write_behind_pending_count"), 1);
         tierer_arrive(node, TIERER_PID + 1);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 0); /* not before its scan is over */
@@ -511,7 +511,7 @@ START_TEST(what_the_scan_finds_is_not_written_again)
         node_put(node, "client.1", "a", 5000);
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE,
                             &request)); /* written, its answer lost */
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         tierer_arrive(node, TIERER_PID + 1);
 
         tierer_found(node, &found, 1, true, true, &code);
@@ -533,14 +533,14 @@ START_TEST(an_absent_tierer_is_taken_for_no_disk_after_a_while)
                                   .count = 1,
                                   .budget_ns = 10 * SL_NS_PER_S};
         char key[8];
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         for (uint32_t i = 0; i < 4; i++) {
             snprintf(key, sizeof(key), "k%u", i);
             node_put(node, "client.1", key, BIG);
         }
         ck_assert(!node_reserve(node, &ask, &grants));
 
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
 
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
@@ -605,7 +605,7 @@ START_TEST(flush_ends_at_its_deadline)
         node_put(node, "client.1", "a", 5000);
         fake_give(&node->fake, "client.1", &flush);
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -619,8 +619,8 @@ START_TEST(flush_passes_by_what_was_removed_while_no_disk_took_writes)
         struct node *node = node_disk();
         struct sl_msg flush = {.type = SL_MSG_FLUSH}, reply;
         char key[16];
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_pass(&node->fake, _i == 0 ? 120 * SL_NS_PER_S : SL_NS_PER_S);
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_advance(&node->fake, _i == 0 ? 120 * SL_NS_PER_S : SL_NS_PER_S);
         for (uint32_t i = 0; i < 10000; i++) {
             (void)snprintf(key, sizeof(key), "k%u", i % 5000);
             if (i < 5000) {
@@ -631,7 +631,7 @@ START_TEST(flush_passes_by_what_was_removed_while_no_disk_took_writes)
         }
 
         fake_give(&node->fake, "client.1", &flush);
-        fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 20 * SL_NS_PER_MS);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", flush.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
@@ -648,7 +648,7 @@ static struct node *node_with_k0_on_disk(void)
     fill_durable(node);
     struct sl_item_grant grant = node_grant(node, "client.1", "x", BIG);
     ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK);
-    ck_assert(node_sees(node, "k0") && !in_memory(node, "k0"));
+    ck_assert(node_is_visible(node, "k0") && !in_memory(node, "k0"));
     return node;
 }
 
@@ -690,7 +690,7 @@ static const struct {
     uint32_t use_count;
 } returns[] = {{0, 2}, {60 * SL_NS_PER_S, 1}};
 
-START_TEST(what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns)
+START_TEST(values_only_on_disk_before_a_restart_count_as_stored_once)
     {
         struct sl_text key = sl_text_of("k0");
         struct sl_msg bring = {.type = SL_MSG_BRING, .budget_ns = 2 * SL_NS_PER_S};
@@ -794,7 +794,7 @@ START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
         ck_assert_uint_eq(tierer_read(node, lost_codes[_i]), 1);
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), lost_codes[_i]);
-        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_is_visible(node, "k0"));
         ck_assert_str_eq(reason_of(node, "k0"), lost_codes[_i] == SL_ERR_NOT_FOUND
                                                     ? "its copy on disk could not be read any more"
                                                     : "its bytes could not be trusted");
@@ -808,7 +808,7 @@ START_TEST(a_bad_copy_on_disk_is_a_miss_and_forgotten)
 END_TEST
 
 /* Reports damage as a swapper that has read the value; spoilt: something in the report differs. */
-static sl_err damaged_tell(struct node *node, const char *key, uint64_t spoilt)
+static sl_err damage_report(struct node *node, const char *key, uint64_t spoilt)
 {
     struct sl_entry entry;
     struct sl_msg msg = {.type = SL_MSG_DAMAGED}, reply;
@@ -831,16 +831,16 @@ START_TEST(a_block_that_is_damaged_in_memory_is_a_miss_and_can_be_stored)
         node_client(node, "client.1", 11);
         node_put_block(node, "client.1", "m/b", 2, 5000, 0);
 
-        ck_assert_int_eq(damaged_tell(node, "m/b/1", 1),
+        ck_assert_int_eq(damage_report(node, "m/b/1", 1),
                          SL_ERR_NOT_FOUND); /* of an earlier value */
-        ck_assert_int_eq(damaged_tell(node, "m/b/1", 2), SL_ERR_NOT_FOUND);
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
-        ck_assert_int_eq(damaged_tell(node, "m/b/1", 0), SL_OK);
+        ck_assert_int_eq(damage_report(node, "m/b/1", 2), SL_ERR_NOT_FOUND);
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
+        ck_assert_int_eq(damage_report(node, "m/b/1", 0), SL_OK);
 
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/1"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_put_block(node, "client.1", "m/b", 2, 5000, 0);
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
         node_end(node);
     }
 END_TEST
@@ -850,7 +850,7 @@ START_TEST(a_value_that_is_damaged_in_memory_is_read_from_disk)
         struct node *node = node_disk();
         fill_durable(node);
 
-        ck_assert_int_eq(damaged_tell(node, "k1", 0), SL_OK);
+        ck_assert_int_eq(damage_report(node, "k1", 0), SL_OK);
 
         ck_assert(on_disk(node, "k1") && !in_memory(node, "k1"));
         ck_assert(in_memory(node, "k0") && in_memory(node, "k2"));
@@ -884,11 +884,11 @@ START_TEST(extents_of_a_dead_tierer_stay_out_for_io_grace)
         struct sl_msg request;
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &request));
 
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), BIG);
-        fake_pass(&node->fake, 9 * SL_NS_PER_S);
+        fake_advance(&node->fake, 9 * SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), BIG);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
         node_end(node);
     }
@@ -902,7 +902,7 @@ START_TEST(successor_of_a_tierer_frees_its_extents)
         struct sl_msg request;
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ, &request));
 
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), BIG);
         tierer_arrive(node, TIERER_PID + 1);
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 0);
@@ -932,11 +932,11 @@ END_TEST
 START_TEST(promotion_does_not_wait_for_a_tierer_that_is_away_for_long)
     {
         struct node *node = node_with_k0_on_disk();
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         uint64_t seq = promote_ask(node, "client.1", k0, 1);
-        fake_pass(&node->fake, SL_NS_PER_S); /* it may return in a moment */
+        fake_advance(&node->fake, SL_NS_PER_S); /* it may return in a moment */
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_INCOMPLETE);
-        fake_pass(&node->fake, 5 * SL_NS_PER_S);
+        fake_advance(&node->fake, 5 * SL_NS_PER_S);
 
         seq = promote_ask(node, "client.1", k0, 1);
 
@@ -972,14 +972,14 @@ START_TEST(promote_waits_for_the_room_that_write_behind_makes)
             (void)snprintf(name, sizeof(name), "y%u", i);
             node_put(node, "client.1", name, BIG);
         }
-        ck_assert(node_sees(node, "k0") && !in_memory(node, "k0"));
+        ck_assert(node_is_visible(node, "k0") && !in_memory(node, "k0"));
 
         if (_i == 1) { /* a disk that is scanned is written nothing */
             tierer_found(node, NULL, 0, true, false, NULL);
         }
 
         uint64_t seq = promote_ask(node, "client.1", key, 1);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         if (_i == 1) {
             ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_NO_SPACE);
             node_end(node);
@@ -999,7 +999,7 @@ START_TEST(promote_ends_at_its_deadline)
         struct node *node = node_with_k0_on_disk();
         uint64_t seq = promote_ask(node, "client.1", k0, 1);
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_TIMEOUT);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1); /* a late read is not lost */
@@ -1017,7 +1017,7 @@ START_TEST(an_object_removed_while_it_is_read_stays_removed)
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_is_visible(node, "k0"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG);
         node_end(node);
     }
@@ -1068,7 +1068,7 @@ START_TEST(a_promotion_that_gets_no_space_is_told_before_its_deadline)
         ck_assert(node_reserve(node, &ask, &grants));
         uint64_t seq = promote_ask(node, "client.1", k0, 1);
 
-        fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 100 * SL_NS_PER_MS);
 
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_ERR_NO_SPACE);
         ck_assert(on_disk(node, "k0"));
@@ -1082,14 +1082,14 @@ START_TEST(a_value_that_fits_no_segment_stays_in_memory_and_stops_no_other)
         node_put(node, "client.1", "large", BIG);
         ck_assert_uint_eq(tierer_write(node, 1, SL_ERR_LIMIT), 1);
         node_put(node, "client.1", "small", 100);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
 
         ck_assert(on_disk(node, "small"));
         ck_assert(in_memory(node, "large") && !on_disk(node, "large"));
         (void)node_grant(node, "client.1", "x", 4 * BIG); /* it may leave memory all the same */
-        ck_assert(!node_sees(node, "large"));
+        ck_assert(!node_is_visible(node, "large"));
         node_end(node);
     }
 END_TEST
@@ -1115,7 +1115,7 @@ START_TEST(a_value_that_is_refused_beside_others_is_not_offered_again)
         reply.body.disk_write_reply.items.count = 2;
 
         fake_answer(&node->fake, "tierer.0", &request, &reply);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 0);
         ck_assert(on_disk(node, "small"));
@@ -1139,7 +1139,7 @@ START_TEST(a_batch_that_is_too_much_comes_again_in_pieces)
         ck_assert_uint_eq(tierer_write(node, 1, SL_ERR_LIMIT), 8);
 
         for (uint32_t i = 0; i < 6; i++) {
-            fake_pass(&node->fake, SL_NS_PER_S);
+            fake_advance(&node->fake, SL_NS_PER_S);
             (void)tierer_write(node, 1, i < 3 ? SL_ERR_LIMIT : SL_OK);
         }
 
@@ -1184,13 +1184,13 @@ START_TEST(found_objects_are_served_from_disk)
         tierer_arrive(node, TIERER_PID);
 
         tierer_found(node, found, 3, true, false, codes);
-        ck_assert(node_sees(node, "a"));
-        ck_assert(!node_sees(node, "m/b/0")); /* not before all of it is present */
+        ck_assert(node_is_visible(node, "a"));
+        ck_assert(!node_is_visible(node, "m/b/0")); /* not before all of it is present */
         tierer_found(node, &found[3], 1, false, true, codes);
 
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
         ck_assert(on_disk(node, "a") && !in_memory(node, "a"));
-        ck_assert(!node_sees(node, "m/c/0")); /* half a block is none */
+        ck_assert(!node_is_visible(node, "m/c/0")); /* half a block is none */
         ck_assert_int_eq(sl_index_find_group(node->view, "m/c", 3), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "disk_object_count"), 3);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
@@ -1224,7 +1224,7 @@ START_TEST(half_found_blocks_are_dropped_in_slices)
 
         sl_index_view_stats(node->view, &stats);
         ck_assert_uint_eq(stats.group_count, 512);
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
         sl_index_view_stats(node->view, &stats);
         ck_assert_uint_eq(stats.group_count, 0);
         node_end(node);
@@ -1283,7 +1283,7 @@ static struct sl_msg found_whole(struct sl_item_found *item, uint64_t for_genera
 
 /* The answer to the scan was lost, and the registrar died. The report that the tierer sends again
  * is older than the removal. */
-START_TEST(what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan)
+START_TEST(an_old_scan_does_not_restore_a_removed_value_at_a_new_registrar)
     {
         struct sl_item_found item;
         struct sl_msg reply;
@@ -1386,7 +1386,7 @@ static void nothing_is_found(struct node *node, struct sl_msg *found)
 
 /* The answer to the scan was lost, so it began again. That was lost as well, and is sent again when
  * the tombstone is durable. */
-START_TEST(what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_heard)
+START_TEST(an_older_scan_does_not_restore_a_removed_value)
     {
         struct sl_item_found item;
         struct sl_msg found;
@@ -1487,7 +1487,7 @@ START_TEST(removal_of_what_may_be_on_disk_waits_for_the_scan)
         sl_err code = SL_OK;
         node_put(node, "client.1", "a", 5000);
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &write));
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
         fake_give(&node->fake, "client.1", &msg);
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
@@ -1500,7 +1500,7 @@ START_TEST(removal_of_what_may_be_on_disk_waits_for_the_scan)
         tierer_found(node, &found, 1, true, true, &code);
 
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
@@ -1545,13 +1545,13 @@ START_TEST(half_of_a_block_that_later_scans_do_not_find_is_forgotten)
              .offset = 4096}};
         struct node *node = node_disk();
         for (uint32_t scan = 0; scan < 3; scan++) { /* of which two come to no end */
-            fake_die(&node->fake, proc_of(TIERER_PID + scan));
+            fake_process_end(&node->fake, proc_of(TIERER_PID + scan));
             tierer_arrive(node, TIERER_PID + scan + 1);
             tierer_found(node, &halves[scan / 2], scan == 1 ? 0 : 1, true, scan == 2, NULL);
         }
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
-        ck_assert(!node_sees(node, "b/0") && !node_sees(node, "b/1"));
+        ck_assert(!node_is_visible(node, "b/0") && !node_is_visible(node, "b/1"));
         node_end(node);
     }
 END_TEST
@@ -1582,7 +1582,7 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
         node_client(node, "client.1", 11);
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         for (grants.at[0].code = SL_OK; grants.at[0].code == SL_OK;) { /* until the index is full */
             (void)snprintf(key, sizeof(key), "k%u", (unsigned)++ask.op_id);
             want.key = key;
@@ -1607,16 +1607,16 @@ START_TEST(what_a_scan_finds_no_room_for_is_removed_all_the_same)
         all.body.remove.all = true;
         fake_give(&node->fake, "client.1", &all);
         while (tierer_forget(node, SL_OK) > 0) {
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
         ck_assert(!fake_take_reply(&node->fake, "client.1", all.seq, &reply));
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)); /* it scans again */
         fake_answer(&node->fake, "tierer.0", &fence, &ok);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
         tierer_found(node, &found[1], 1, true, true, codes);
         ck_assert_int_eq(codes[0], SL_OK);
-        ck_assert(!node_sees(node, "older"));
+        ck_assert(!node_is_visible(node, "older"));
         ck_assert(!fake_take_reply(&node->fake, "client.1", all.seq, &reply));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", all.seq, &reply));
@@ -1646,14 +1646,14 @@ START_TEST(a_scan_that_takes_long_costs_no_value_that_is_not_on_disk)
 
         ck_assert(!node_reserve(node, &ask, &grants));
         for (uint32_t i = 0; i < 4; i++) {
-            fake_pass(&node->fake, 3 * SL_NS_PER_S);
+            fake_advance(&node->fake, 3 * SL_NS_PER_S);
             if (tells) {
                 tierer_found(node, NULL, 0, false, false, NULL);
             }
         }
 
         ck_assert_int_eq(node_reserved(node, &ask, &grants), !tells);
-        ck_assert_int_eq(node_sees(node, "k0"), tells);
+        ck_assert_int_eq(node_is_visible(node, "k0"), tells);
         if (tells) {
             tierer_found(node, NULL, 0, false, true, NULL);
             ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 4);
@@ -1675,9 +1675,9 @@ START_TEST(a_store_takes_over_a_half_found_block)
 
         node_put_block(node, "client.1", "m/b", 2, 100, 0);
 
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
         tierer_found(node, NULL, 0, false, true, NULL);
-        ck_assert(node_sees(node, "m/b/0"));
+        ck_assert(node_is_visible(node, "m/b/0"));
         node_end(node);
     }
 END_TEST
@@ -1688,7 +1688,7 @@ START_TEST(places_that_a_scan_does_not_find_are_forgotten)
         fill_durable(node);
         struct sl_item_grant grant = node_grant(node, "client.1", "x", BIG);
         ck_assert_int_eq(node_abort(node, "client.1", &grant), SL_OK); /* k0 is only on disk */
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         struct sl_entry k1;
         ck_assert(node_entry(node, "k1", &k1));
         struct found found = {
@@ -1696,9 +1696,9 @@ START_TEST(places_that_a_scan_does_not_find_are_forgotten)
         tierer_arrive(node, TIERER_PID + 1);
 
         tierer_found(node, &found, 1, true, true, NULL);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
-        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_is_visible(node, "k0"));
         ck_assert(on_disk(node, "k1"));
         ck_assert(in_memory(node, "k2") && !on_disk(node, "k2"));
         ck_assert_uint_eq(tierer_write(node, 5, SL_OK), 2); /* k2 and k3 are written again */
@@ -1718,11 +1718,11 @@ START_TEST(a_scan_that_begins_anew_forgets_what_it_does_not_find)
         ck_assert(node_entry(node, "k1", &k1));
         struct found found = {
             .key = "k1", .length = BIG, .segment = k1.disk.segment, .offset = k1.disk.offset_bytes};
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, &found, 1, true, _i % 3 == 2, NULL);
         if (_i % 3 > 0) {
-            fake_die(&node->fake, proc_of(TIERER_PID + 1));
+            fake_process_end(&node->fake, proc_of(TIERER_PID + 1));
             tierer_arrive(node, TIERER_PID + 2);
         }
 
@@ -1732,7 +1732,7 @@ START_TEST(a_scan_that_begins_anew_forgets_what_it_does_not_find)
                                .segment = last.disk.segment,
                                .offset = last.disk.offset_bytes};
         tierer_found(node, &found, 1, true, true, NULL);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(on_disk(node, keys[0]));
         ck_assert(in_memory(node, keys[1]) && !on_disk(node, keys[1]));
@@ -1753,13 +1753,13 @@ START_TEST(a_reclaimed_segment_takes_what_is_nowhere_else)
 
         reclaim(node, 1);
 
-        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_is_visible(node, "k0"));
         ck_assert(in_memory(node, "k1") && !on_disk(node, "k1"));
         ck_assert_uint_eq(node_metric(node, "disk_object_count"), 0);
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 0); /* it had its time on disk */
         (void)node_grant(node, "client.1", "x",
                          2 * BIG); /* and may leave memory without another copy */
-        ck_assert(!node_sees(node, "k1"));
+        ck_assert(!node_is_visible(node, "k1"));
         node_end(node);
     }
 END_TEST
@@ -1807,7 +1807,7 @@ START_TEST(a_block_of_which_a_part_is_reclaimed_goes_whole)
 
         reclaim(node, 1);
 
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/1"));
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &request));
         ck_assert_uint_eq(request.body.disk_forget.items.count,
                           1); /* those in the other log file */
@@ -1846,7 +1846,7 @@ START_TEST(remove_is_answered_when_the_tombstone_is_durable)
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
 
         fake_give(&node->fake, "client.1", &msg);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
 
@@ -1865,7 +1865,7 @@ START_TEST(remove_of_what_is_being_written_waits_for_the_write)
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
 
         fake_give(&node->fake, "client.1", &msg);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192); /* the tierer still reads it */
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
@@ -1940,12 +1940,12 @@ START_TEST(what_is_put_again_is_written_behind_the_tombstone)
         fake_answer(&node->fake, "tierer.0", &asked, &forgotten);
 
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
-        ck_assert(node_sees(node, "a") && on_disk(node, "a"));
+        ck_assert(node_is_visible(node, "a") && on_disk(node, "a"));
         node_end(node);
     }
 END_TEST
 
-START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer)
+START_TEST(a_value_removed_during_its_write_is_not_found_by_the_next_tierer)
     {
         struct node *node = node_disk();
         struct sl_text key = sl_text_of("a");
@@ -1955,14 +1955,14 @@ START_TEST(what_was_removed_during_a_write_does_not_come_back_with_the_next_tier
         node_put(node, "client.1", "a", 5000);
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
         fake_give(&node->fake, "client.1", &msg);
-        fake_die(&node->fake,
-                 proc_of(TIERER_PID)); /* the write may or may not have reached the disk */
+        fake_process_end(&node->fake,
+                         proc_of(TIERER_PID)); /* the write may or may not have reached the disk */
         tierer_arrive(node, TIERER_PID + 1);
 
         tierer_found(node, &found, 1, true, true, &code);
 
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
@@ -1986,13 +1986,13 @@ START_TEST(a_removal_does_not_wait_for_a_full_disk)
         }
         fake_give(&node->fake, "client.1", &msg);
         ck_assert_uint_eq(tierer_forget(node, SL_ERR_NO_SPACE), 1);
-        fake_pass(&node->fake, 0);
+        fake_advance(&node->fake, 0);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_eq(_i == 0 ? reply.body.remove_reply.codes.at[0] : (uint64_t)reply.code,
                           SL_ERR_NO_SPACE);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
 
-        fake_pass(&node->fake, 10 * SL_NS_PER_S);
+        fake_advance(&node->fake, 10 * SL_NS_PER_S);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         msg.seq = 0;
         fake_give(&node->fake, "client.1", &msg);
@@ -2054,18 +2054,18 @@ START_TEST(a_full_index_refuses_removals_that_it_cannot_note)
         msg.body.remove.keys = (struct sl_texts){.at = keys, .count = IN_FLIGHT};
         fake_give(&node->fake, "client.1", &msg);
         for (uint32_t i = 0; i < IN_FLIGHT; i++) {
-            gone[i] = !node_sees(node, names[i]);
+            gone[i] = !node_is_visible(node, names[i]);
             removed += gone[i];
         }
         ck_assert_uint_gt(removed, 0);
         ck_assert_uint_lt(removed, IN_FLIGHT); /* the index has no space to record them all */
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         node_restart(node);
         tierer_arrive(node, TIERER_PID + 1);
         find_all(node, names);
 
         for (uint32_t i = 0; i < IN_FLIGHT; i++) {
-            ck_assert_msg(node_sees(node, names[i]) != gone[i], "%s %s", names[i],
+            ck_assert_msg(node_is_visible(node, names[i]) != gone[i], "%s %s", names[i],
                           gone[i] ? "was removed and came back" : "was not removed and is gone");
         }
         ck_assert(!fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
@@ -2076,7 +2076,7 @@ END_TEST
 /* The disk that may have the key is missing. Regression: the answer "a disk is unavailable, and is
  * updated" held only as long as the registrar lived. Records that may be removed are searched once,
  * not for each key. */
-START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
+START_TEST(a_full_index_refuses_removals_from_a_missing_disk)
     {
         static const char *const settings[] = {
             "memory", "64MiB",     "memory_chunk", "64MiB", "index_memory", "2MiB", "disk",
@@ -2094,7 +2094,7 @@ START_TEST(a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away)
         node_client(node, "client.1", 11);
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node); /* and answers no write */
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         for (uint32_t i = 0; i < 64; i++) {
             (void)snprintf(names[i], sizeof(names[i]), "s%u-%0880u", i, 0);
             keys[i] = sl_text_of(names[i]);
@@ -2144,7 +2144,7 @@ START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
         sl_err code;
         node_put(node, "client.1", "a", 5000);
         if (_i == 0) {
-            fake_die(&node->fake, proc_of(TIERER_PID));
+            fake_process_end(&node->fake, proc_of(TIERER_PID));
         } else {
             node_restart(node); /* the tierer lives, and writes for the previous registrar */
         }
@@ -2157,7 +2157,7 @@ START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
         tierer_found(node, &found, 1, true, true, &code);
 
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
@@ -2172,11 +2172,11 @@ START_TEST(remove_ends_at_its_deadline_and_the_tombstone_is_still_written)
         struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
         node_put(node, "client.1", "a", 5000);
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         msg.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
         fake_give(&node->fake, "client.1", &msg);
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_ERR_TIMEOUT);
@@ -2217,8 +2217,7 @@ static Suite *disk_suite(void)
     tcase_add_test(write, reserve_waits_for_write_behind);
     tcase_add_loop_test(write, reserve_without_waiting_waits_for_write_behind, 0, 2);
     tcase_add_test(write, reserve_without_waiting_is_refused_when_nothing_is_to_be_written);
-    tcase_add_test(write,
-                   reserve_without_waiting_is_refused_when_what_was_to_be_written_is_removed);
+    tcase_add_test(write, reserve_without_waiting_is_refused_when_values_to_be_written_are_removed);
     tcase_add_loop_test(write, a_full_index_waits_for_write_behind_like_full_memory, 0, 2);
     tcase_add_test(write, a_block_leaves_memory_only_when_all_of_it_is_on_disk);
     tcase_add_test(write, a_value_whose_bytes_do_not_match_is_dropped);
@@ -2238,9 +2237,8 @@ static Suite *disk_suite(void)
     TCase *promote = tcase_create("promote");
     tcase_set_timeout(promote, 60);
     tcase_add_test(promote, promote_brings_an_object_back);
-    tcase_add_loop_test(
-        promote, what_was_on_disk_alone_before_a_restart_counts_as_stored_once_when_it_returns, 0,
-        SL_COUNT(returns));
+    tcase_add_loop_test(promote, values_only_on_disk_before_a_restart_count_as_stored_once, 0,
+                        SL_COUNT(returns));
     tcase_add_test(promote, promote_answers_at_once_for_what_needs_no_disk);
     tcase_add_test(promote, several_who_want_the_same_object_share_one_read);
     tcase_add_test(promote, a_disk_that_cannot_read_now_loses_nothing);
@@ -2264,10 +2262,9 @@ static Suite *disk_suite(void)
     tcase_add_test(scan, found_values_with_another_digest_are_unwanted);
     tcase_add_test(scan, rest_of_a_scan_that_began_elsewhere_is_not_taken_for_all);
     tcase_add_test(scan, half_found_blocks_are_dropped_in_slices);
-    tcase_add_test(scan,
-                   what_was_removed_after_a_scan_is_not_back_when_a_new_registrar_hears_that_scan);
+    tcase_add_test(scan, an_old_scan_does_not_restore_a_removed_value_at_a_new_registrar);
     tcase_add_test(scan, scan_that_was_made_before_the_fence_begins_again);
-    tcase_add_test(scan, what_was_removed_is_not_back_when_a_scan_that_was_made_before_is_heard);
+    tcase_add_test(scan, an_older_scan_does_not_restore_a_removed_value);
     tcase_add_test(scan, a_scan_that_begins_again_waits_for_tombstones_on_their_way);
     tcase_add_test(scan, the_rest_of_an_earlier_scan_tells_nothing);
     tcase_add_test(scan, scan_waits_until_what_was_asked_before_is_fenced);
@@ -2289,10 +2286,10 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, remove_of_what_is_being_written_waits_for_the_write);
     tcase_add_test(forget, a_second_removal_of_what_is_being_written_waits_for_the_write);
     tcase_add_test(forget, what_is_put_again_is_written_behind_the_tombstone);
-    tcase_add_test(forget, what_was_removed_during_a_write_does_not_come_back_with_the_next_tierer);
+    tcase_add_test(forget, a_value_removed_during_its_write_is_not_found_by_the_next_tierer);
     tcase_add_loop_test(forget, what_was_removed_after_its_tierer_died_does_not_come_back, 0, 2);
     tcase_add_test(forget, a_full_index_refuses_removals_that_it_cannot_note);
-    tcase_add_test(forget, a_full_index_refuses_the_removal_of_what_is_on_a_disk_that_is_away);
+    tcase_add_test(forget, a_full_index_refuses_removals_from_a_missing_disk);
     tcase_add_loop_test(forget, a_removal_does_not_wait_for_a_full_disk, 0, 2);
     tcase_add_test(forget, remove_ends_at_its_deadline_and_the_tombstone_is_still_written);
     suite_add_tcase(suite, forget);

@@ -11,7 +11,7 @@ static const char *const stores[] = {"disk A", "disk B", "disk C"};
 
 static void disk_come(struct node *node, uint32_t number, const char *store, uint32_t pid)
 {
-    tierer_play(number, store);
+    tierer_select(number, store);
     tierer_arrive(node, pid);
     tierer_ready(node);
 }
@@ -45,7 +45,7 @@ static void put_many(struct node *node)
 /* Answers the tierer's write requests; all values are durable. */
 static uint32_t write_to(struct node *node, uint32_t number)
 {
-    tierer_play(number, stores[number]);
+    tierer_select(number, stores[number]);
     return tierer_write(node, 1, SL_OK);
 }
 
@@ -153,7 +153,7 @@ static sl_err promoted(struct node *node, uint64_t seq)
 /* The tierer of this number reads what is requested; returns the number of values. */
 static uint32_t read_from(struct node *node, uint32_t number)
 {
-    tierer_play(number, stores[number]);
+    tierer_select(number, stores[number]);
     return tierer_read(node, SL_OK);
 }
 
@@ -189,13 +189,13 @@ START_TEST(half_of_a_block_waits_for_the_end_of_its_own_scan)
              .segment = 1,
              .offset = 4096}};
         struct node *node = node_disks();
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_found(node, &found[0], 1, true, false, NULL);
-        tierer_play(1, stores[1]);
+        tierer_select(1, stores[1]);
         tierer_ready(node);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_found(node, &found[1], 1, false, true, NULL);
-        ck_assert(node_sees(node, "m/c/0") && node_sees(node, "m/c/1"));
+        ck_assert(node_is_visible(node, "m/c/0") && node_is_visible(node, "m/c/1"));
         node_end(node);
     }
 END_TEST
@@ -216,13 +216,13 @@ START_TEST(half_of_a_block_waits_for_a_disk_that_comes_late)
              .offset = 4096}};
         struct node *node = node_start(settings);
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             tierer_arrive(node, TIERER_PID + i);
             tierer_found(node, &found[i], 1, true, true, NULL);
-            fake_pass(&node->fake, 16 * SL_NS_PER_S);
+            fake_advance(&node->fake, 16 * SL_NS_PER_S);
             ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
         }
-        ck_assert(node_sees(node, "m/c/0") && node_sees(node, "m/c/1"));
+        ck_assert(node_is_visible(node, "m/c/0") && node_is_visible(node, "m/c/1"));
         node_end(node);
     }
 END_TEST
@@ -233,17 +233,17 @@ static const struct found half = {"m/c/0", "m/c", 0, 2, 100, 1, 4096, NULL};
 START_TEST(half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come)
     {
         struct node *node = node_start(settings);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, &half, 1, true, true, NULL);
-        fake_pass(&node->fake, 3500 * SL_NS_PER_S);
+        fake_advance(&node->fake, 3500 * SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "half_block_count"), 1);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
         if (_i == 1) { /* it disappears as well, and will scan again */
-            fake_die(&node->fake, proc_of(TIERER_PID));
+            fake_process_end(&node->fake, proc_of(TIERER_PID));
         }
 
-        fake_pass(&node->fake, 110 * SL_NS_PER_S);
+        fake_advance(&node->fake, 110 * SL_NS_PER_S);
 
         ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), _i == 0);
@@ -259,11 +259,11 @@ START_TEST(a_removal_from_a_disk_that_is_away_outlives_the_registrar)
         struct node *node = node_start(settings);
         sl_err code;
         node_client(node, "client.1", 11);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, &half, 1, true, true, NULL);
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_pass(&node->fake, 3610 * SL_NS_PER_S);
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_advance(&node->fake, 3610 * SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
 
         ck_assert_int_eq(removed(node, remove_ask(node, half.key)), SL_ERR_DISK_AWAY);
@@ -291,18 +291,18 @@ START_TEST(half_of_a_block_waits_for_a_disk_that_comes_again)
         disk_come(node, 0, stores[0], TIERER_PID);
         node_client(node, "client.1", 11);
         tierer_found(node, found, 2, true, true, NULL);
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         node_put(node, "client.1", "m/d/0", 100);
-        fake_pass(&node->fake, 16 * SL_NS_PER_S);
-        tierer_play(1, stores[1]);
+        fake_advance(&node->fake, 16 * SL_NS_PER_S);
+        tierer_select(1, stores[1]);
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, &found[2], 1, true, true, NULL);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID + 2);
         tierer_found(node, found, 1, true, true, NULL);
-        ck_assert(node_sees(node, "m/c/0") && node_sees(node, "m/c/1"));
+        ck_assert(node_is_visible(node, "m/c/0") && node_is_visible(node, "m/c/1"));
         node_end(node);
     }
 END_TEST
@@ -321,7 +321,7 @@ START_TEST(a_put_under_the_key_of_half_of_a_block_takes_its_place)
         const char *const keys[] = {"m/c/0"};
         struct node *node = node_start(settings);
         node_client(node, "client.1", 11);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, &half, 1, true, true, NULL);
 
@@ -333,7 +333,7 @@ START_TEST(a_put_under_the_key_of_half_of_a_block_takes_its_place)
             node_commit_all(node, "client.1", keys, grants.at, 1, false, NULL);
         }
 
-        ck_assert(node_sees(node, "m/c/0"));
+        ck_assert(node_is_visible(node, "m/c/0"));
         ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
@@ -372,7 +372,7 @@ START_TEST(the_disk_with_fewer_bytes_on_their_way_gets_the_next)
         struct node *node = node_disks();
         struct sl_msg request;
         node_put(node, "client.1", "first", 500000);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         bool first_is_a = fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request);
 
         node_put(node, "client.1", "second", 5000);
@@ -412,12 +412,12 @@ START_TEST(disk_that_refuses_writes_costs_nothing)
         struct node *node = node_disks();
         struct sl_msg flush = {.type = SL_MSG_FLUSH, .budget_ns = 60 * SL_NS_PER_S}, reply;
         put_many(node);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         ck_assert_uint_gt(tierer_write(node, 0, SL_ERR_IO), 0);
 
         for (uint32_t i = 0; i < MANY && count_on(node, 1) < MANY; i++) {
             (void)write_to(node, 1);
-            tierer_play(0, stores[0]);
+            tierer_select(0, stores[0]);
             (void)tierer_write(node, 0, SL_ERR_IO);
         }
 
@@ -436,7 +436,7 @@ START_TEST(death_of_a_tierer_costs_its_own_objects_until_it_is_back)
         evict_all(node);
         uint32_t a = one_on(node, 0);
         uint32_t b = one_on(node, 1);
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
 
         uint64_t from_a = promote(node, key_of(a));
         uint64_t from_b = promote(node, key_of(b));
@@ -446,7 +446,7 @@ START_TEST(death_of_a_tierer_costs_its_own_objects_until_it_is_back)
         node_put(node, "client.1", "new", 5000);
         ck_assert_uint_eq(write_to(node, 1), 1);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID + 7);
         const struct found found = found_of(node, key_of(a));
         tierer_found(node, &found, 1, true, true, NULL);
@@ -459,8 +459,8 @@ END_TEST
 START_TEST(eviction_goes_on_with_the_disks_that_are_left)
     {
         struct node *node = node_disks();
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_pass(&node->fake, 20 * SL_NS_PER_S);
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_advance(&node->fake, 20 * SL_NS_PER_S);
         char key[16];
         for (uint32_t i = 0; i < 8; i++) {
             (void)snprintf(key, sizeof(key), "big%u", i);
@@ -469,7 +469,7 @@ START_TEST(eviction_goes_on_with_the_disks_that_are_left)
         }
         for (uint32_t i = 0; i < 8; i++) {
             (void)snprintf(key, sizeof(key), "big%u", i);
-            ck_assert_msg(node_sees(node, key), "%s", key);
+            ck_assert_msg(node_is_visible(node, key), "%s", key);
         }
         ck_assert_uint_eq(node_metric(node, "dropped_count"), 0);
         node_end(node);
@@ -485,16 +485,16 @@ START_TEST(removal_waits_for_the_disk_that_is_away_and_outlives_it)
         uint32_t a = one_on(node, 0);
         const struct found found = found_of(node, key_of(a));
         struct sl_entry entry;
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         uint64_t seq = remove_ask(node, key_of(a));
-        ck_assert(!node_sees(node, key_of(a)));
+        ck_assert(!node_is_visible(node, key_of(a)));
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
         struct sl_item_grant grant = node_grant(node, "client.1", key_of(a), 777); /* another one */
         ck_assert_int_eq(node_commit(node, "client.1", key_of(a), &grant), SL_OK);
         ck_assert_uint_eq(write_to(node, 1), 1); /* A does not delay it */
 
         sl_err code;
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID + 7);
         tierer_found(node, &found, 1, true, true, &code);
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
@@ -518,15 +518,15 @@ START_TEST(removal_is_of_whatever_the_disk_has_under_the_key)
         uint32_t a = one_on(node, 0);
         struct found found = found_of(node, key_of(a));
         found.segment++;
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         uint64_t seq = remove_ask(node, key_of(a));
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID + 7);
         tierer_found(node, &found, 1, true, true, &code);
 
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, key_of(a)));
+        ck_assert(!node_is_visible(node, key_of(a)));
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &request));
         ck_assert_uint_eq(request.body.disk_forget.items.count, 1);
         ck_assert_uint_eq(request.body.disk_forget.items.at[0].segment, 0); /* wherever it is */
@@ -542,28 +542,28 @@ START_TEST(removal_is_answered_at_once_when_its_disk_has_been_away_for_long)
         put_durable(node);
         uint32_t a = one_on(node, 0), b = one_on(node, 1);
         const struct found found = found_of(node, key_of(a));
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         uint64_t before = remove_ask(node, key_of(a));
-        fake_pass(&node->fake, 4 * SL_NS_PER_S);
+        fake_advance(&node->fake, 4 * SL_NS_PER_S);
         ck_assert_int_eq(removed(node, before), SL_ERR_INCOMPLETE);
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert_int_eq(removed(node, before), SL_ERR_DISK_AWAY);
         for (int i = 0; i < 3; i++) {
             ck_assert_int_eq(removed(node, remove_ask(node, key_of(a))), SL_ERR_DISK_AWAY);
         }
         uint64_t on_b = remove_ask(node, key_of(b));
-        tierer_play(1, stores[1]);
+        tierer_select(1, stores[1]);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert_int_eq(removed(node, on_b), SL_OK);
 
         sl_err code;
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID + 7);
         tierer_found(node, &found, 1, true, true, &code);
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1); /* one, however often it was asked for */
-        ck_assert(!node_sees(node, key_of(a)));
+        ck_assert(!node_is_visible(node, key_of(a)));
         node_end(node);
     }
 END_TEST
@@ -579,10 +579,10 @@ START_TEST(nothing_waits_for_a_disk_tier_that_never_came)
         one.type = SL_MSG_REMOVE;
         one.body.remove.keys = (struct sl_texts){.at = &key, .count = 1};
         all.type = SL_MSG_REMOVE;
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
 
         fake_give(&node->fake, "client.1", &flush);
-        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 200 * SL_NS_PER_MS);
         fake_give(&node->fake, "client.1", &one);
         ck_assert_int_eq(removed(node, one.seq), SL_ERR_DISK_AWAY);
         all.body.remove.all = true;
@@ -593,7 +593,7 @@ START_TEST(nothing_waits_for_a_disk_tier_that_never_came)
         ck_assert_msg(strstr(reply.text.at, "no disk tier") != NULL, "%s", reply.text.at);
         ck_assert(fake_take_reply(&node->fake, "client.1", all.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_DISK_AWAY);
-        ck_assert(!node_sees(node, "k"));
+        ck_assert(!node_is_visible(node, "k"));
         node_end(node);
     }
 END_TEST
@@ -605,14 +605,14 @@ START_TEST(what_two_disks_may_hold_is_removed_from_both)
         node_put(node, "client.1", "twice", 5000);
         bool to_a = fake_take(&node->fake, "tierer.0", SL_MSG_DISK_WRITE, &request);
         uint32_t died = to_a ? 0 : 1;
-        fake_die(&node->fake, proc_of(TIERER_PID + died)); /* it may have written it */
+        fake_process_end(&node->fake, proc_of(TIERER_PID + died)); /* it may have written it */
         ck_assert_uint_eq(write_to(node, 1 - died), 1);
 
         uint64_t seq = remove_ask(node, "twice");
-        tierer_play(1 - died, stores[1 - died]);
+        tierer_select(1 - died, stores[1 - died]);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
-        tierer_play(died, stores[died]);
+        tierer_select(died, stores[died]);
         tierer_arrive(node, TIERER_PID + 7);
         const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
         sl_err code;
@@ -635,7 +635,7 @@ START_TEST(removal_waits_for_disks_that_have_not_told_yet)
 
         const struct found found = {.key = "old", .length = 5000, .segment = 9, .offset = 4096};
         sl_err code;
-        tierer_play(1, stores[1]);
+        tierer_select(1, stores[1]);
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, &found, 1, true, true, &code);
 
@@ -643,7 +643,7 @@ START_TEST(removal_waits_for_disks_that_have_not_told_yet)
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert_int_ne(removed(node, seq), SL_ERR_INCOMPLETE);
-        ck_assert(!node_sees(node, "old"));
+        ck_assert(!node_is_visible(node, "old"));
         node_end(node);
     }
 END_TEST
@@ -655,7 +655,7 @@ START_TEST(second_copy_is_known_and_goes_with_the_first)
         const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
         sl_err codes[2];
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             tierer_arrive(node, TIERER_PID + i);
             tierer_found(node, &found, 1, true, true, &codes[i]);
         }
@@ -666,7 +666,7 @@ START_TEST(second_copy_is_known_and_goes_with_the_first)
         uint64_t seq = remove_ask(node, "twice");
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         }
 
@@ -682,17 +682,17 @@ START_TEST(copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on)
         node_client(node, "client.1", 11);
         const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             tierer_arrive(node, TIERER_PID + i);
             tierer_found(node, &found, 1, true, i == 0, NULL);
         }
 
         uint64_t seq = remove_ask(node, "twice");
-        tierer_play(1, stores[1]);
+        tierer_select(1, stores[1]);
         tierer_found(node, NULL, 0, false, true, NULL);
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         }
 
@@ -711,17 +711,17 @@ START_TEST(copy_found_while_another_is_written_is_removed_too)
         uint32_t tells = 1 - writes;
         const struct found found = {.key = "twice", .length = 5000, .segment = 9, .offset = 4096};
         sl_err code;
-        fake_die(&node->fake, proc_of(TIERER_PID + tells));
-        tierer_play(tells, stores[tells]);
+        fake_process_end(&node->fake, proc_of(TIERER_PID + tells));
+        tierer_select(tells, stores[tells]);
         tierer_arrive(node, TIERER_PID + 7);
         tierer_found(node, &found, 1, true, true, &code);
-        fake_pass(&node->fake, 200 * SL_NS_PER_MS); /* the request is sent again */
+        fake_advance(&node->fake, 200 * SL_NS_PER_MS); /* the request is sent again */
         ck_assert_uint_eq(write_to(node, writes), 1);
 
         uint64_t seq = remove_ask(node, "twice");
         for (uint32_t i = 0; i < 2; i++) {
             ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         }
 
@@ -747,14 +747,14 @@ START_TEST(value_that_was_removed_while_it_was_written_is_in_no_scan)
                                           .segment = late.segment,
                                           .disk_offset_bytes = late.offset};
         struct sl_msg reply = {.body.disk_write_reply.items = {.at = &spilled, .count = 1}};
-        tierer_play(at, stores[at]);
+        tierer_select(at, stores[at]);
         tierer_found(node, NULL, 0, true, false, NULL);
         uint64_t seq = remove_ask(node, "twice");
         tierer_found(node, &old, 1, false, false, &code);
         fake_answer(&node->fake, at == 0 ? "tierer.0" : "tierer.1", &request, &reply);
         tierer_found(node, &late, 1, false, true, &code);
 
-        ck_assert(!node_sees(node, "twice"));
+        ck_assert(!node_is_visible(node, "twice"));
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
         ck_assert(fake_take(&node->fake, at == 0 ? "tierer.0" : "tierer.1", SL_MSG_DISK_FORGET,
                             &request));
@@ -783,7 +783,7 @@ START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
         node_client(node, "client.1", 11);
         disk_come(node, 1, stores[1], TIERER_PID + 1);
         for (enum when now = BEFORE_THE_DISK; now <= when; now++) {
-            tierer_play(0, stores[0]);
+            tierer_select(0, stores[0]);
             if (now == BEFORE_THE_SCAN) {
                 tierer_arrive(node, TIERER_PID);
             } else if (now > BEFORE_THE_SCAN) {
@@ -795,15 +795,15 @@ START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
         seq = remove_ask(node, "m/b");
 
         if (what == TIERER_DIES && when != BEFORE_THE_DISK) {
-            fake_die(&node->fake, proc_of(TIERER_PID));
+            fake_process_end(&node->fake, proc_of(TIERER_PID));
         } else if (what == REGISTRAR_DIES) {
             node_restart(node);
             node_client(node, "client.1", 11);
             seq = remove_ask(node, "m/b");
-            tierer_play(1, stores[1]);
+            tierer_select(1, stores[1]);
             tierer_ready(node);
             (void)tierer_forget(node, SL_ERR_NOT_FOUND);
-            tierer_play(0, stores[0]);
+            tierer_select(0, stores[0]);
         }
         bool anew = when == BEFORE_THE_DISK || what == TIERER_DIES;
         if (anew) {
@@ -815,7 +815,7 @@ START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
         tierer_found(node, &block[from], 2 - from, false, true, codes); /* as after SL_ERR_BUSY */
 
         ck_assert_int_eq(removed(node, seq), SL_ERR_INCOMPLETE);
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/1"));
         /* one for each part, and the block's if the scan may have reported it before */
         ck_assert_uint_eq(tierer_forget(node, SL_OK),
                           when >= WITHIN_THE_SCAN && what == NOTHING ? 3 : 2);
@@ -824,21 +824,21 @@ START_TEST(a_block_that_was_removed_by_its_key_is_not_found)
     }
 END_TEST
 
-START_TEST(a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_was_away)
+START_TEST(a_removed_block_does_not_return_with_a_missing_disk)
     {
         struct node *node = node_start(settings);
         sl_err codes[2];
         node_client(node, "client.1", 11);
         disk_come(node, 1, stores[1], TIERER_PID + 1);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         ck_assert_int_eq(removed(node, remove_ask(node, "m/b")), SL_ERR_DISK_AWAY);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, block, 2, true, true, codes);
 
         ck_assert(codes[0] == SL_ERR_NOT_FOUND && codes[1] == SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 2);
         node_end(node);
     }
@@ -869,7 +869,7 @@ START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
         uint32_t count = 0;
         node_client(node, "client.1", 11);
         disk_come(node, 1, stores[1], TIERER_PID + 1);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         sl_err code = SL_ERR_DISK_AWAY;
         for (; code == SL_ERR_DISK_AWAY && count < 40000; count++) {
             (void)snprintf(keys[0], sizeof(keys[0]), "k%u", count);
@@ -878,7 +878,7 @@ START_TEST(what_is_removed_before_a_disk_comes_has_room_for_it)
         ck_assert_int_eq(code, SL_ERR_LIMIT); /* at once: no disk would free space */
         ck_assert_uint_gt(--count, 25000);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         for (uint32_t n = 0; n + 64 <= count; n += 64) {
             sl_err codes[64];
@@ -909,13 +909,13 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
         sl_err codes[2];
         node_client(node, "client.1", 11);
         disk_come(node, 1, stores[1], TIERER_PID + 1);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         for (uint32_t n = 0; n < blocks; n++) {
             (void)snprintf(name, sizeof(name), "m/%u", n);
             ck_assert_int_eq(removed(node, remove_ask(node, name)), SL_ERR_DISK_AWAY);
         }
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         for (uint32_t scan = 0; scan < 2; scan++) {
             uint32_t first = scan == 0 ? 0 : fit; /* the others are forgotten there */
@@ -931,12 +931,12 @@ START_TEST(blocks_whose_parts_find_no_room_for_tombstones_stay_removed)
                 ck_assert(codes[0] == SL_ERR_NOT_FOUND && codes[1] == SL_ERR_NOT_FOUND);
             }
             ck_assert_int_eq(scan_ends(node, 0), scan == 0 ? SL_ERR_LIMIT : SL_OK);
-            fake_pass(&node->fake, SL_NS_PER_S);
+            fake_advance(&node->fake, SL_NS_PER_S);
             while (tierer_forget(node, SL_OK) > 0) {
-                fake_pass(&node->fake, SL_NS_PER_MS);
+                fake_advance(&node->fake, SL_NS_PER_MS);
             }
         }
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 0);
         node_end(node);
     }
@@ -951,19 +951,19 @@ START_TEST(halves_that_are_given_up_leave_room_for_removals)
         char key[16];
         node_client(node, "client.1", 11);
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             tierer_arrive(node, TIERER_PID + i);
             tierer_found(node, &half, 1, true, true, NULL); /* the second one has a copy */
         }
-        fake_die(&node->fake, proc_of(TIERER_PID + 1));
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_process_end(&node->fake, proc_of(TIERER_PID + 1));
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         for (uint32_t i = 0; i < 17000; i++) { /* each counts once more for the third disk */
             (void)snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(removed(node, remove_ask(node, key)), SL_ERR_DISK_AWAY);
         }
 
-        fake_pass(&node->fake, 3610 * SL_NS_PER_S);
-        tierer_play(0, stores[0]);
+        fake_advance(&node->fake, 3610 * SL_NS_PER_S);
+        tierer_select(0, stores[0]);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
 
         ck_assert_uint_eq(node_metric(node, "half_block_count"), 0);
@@ -981,7 +981,7 @@ START_TEST(what_leaves_during_a_scan_leaves_room_for_removals)
         struct found found[64];
         struct node *node = node_start(one);
         node_client(node, "client.1", 11);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         for (uint32_t n = 0; n < 120000; n += 64) {
             for (uint32_t i = 0; i < 64; i++) {
@@ -1006,13 +1006,13 @@ START_TEST(a_block_that_was_stored_after_its_removal_stays)
         uint64_t seq = remove_ask(node, "m/b");
         node_put_block(node, "client.1", "m/b", 2, 100, 0);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, block, 2, true, true, NULL);
         (void)tierer_forget(node, SL_OK);
 
         ck_assert_int_eq(removed(node, seq), SL_OK);
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
         node_end(node);
     }
 END_TEST
@@ -1029,20 +1029,20 @@ START_TEST(a_block_with_other_bytes_leaves_a_disk_that_comes_late)
         uint64_t seq = remove_ask(node, "m/b");
         node_put_block(node, "client.1", "m/b", 2, 100, 0);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, before, 2, true, true, NULL);
 
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 2);
         ck_assert_int_eq(removed(node, seq), SL_OK);
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
         node_end(node);
     }
 END_TEST
 
 /* The block was put again, and its write is unanswered: the tombstones are for the values that the
  * scan reported. */
-START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_one)
+START_TEST(a_rewritten_block_stays_when_a_scan_reports_the_removed_one)
     {
         static const char *const one[] = {"disk", "1GiB", "disk_path", "/one", NULL};
         static const struct found before[] = {{"m/b/0", "m/b", 0, 2, 100, 9, 4096, "before"},
@@ -1050,7 +1050,7 @@ START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_
         struct node *node = node_start(one);
         struct sl_msg forget;
         node_client(node, "client.1", 11);
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, NULL, 0, true, false, NULL);
         (void)remove_ask(node, "m/b");
@@ -1060,7 +1060,7 @@ START_TEST(a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_
 
         tierer_found(node, before, 2, true, true, NULL);
         ck_assert_uint_eq(tierer_write(node, 10, SL_OK), 2);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &forget));
         ck_assert_uint_eq(forget.body.disk_forget.items.count, 2);
@@ -1078,18 +1078,18 @@ START_TEST(a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half)
                                               {"m/b/1", "m/b", 1, 2, 100, 9, 8192, "before"}};
         struct node *node = node_start(settings);
         node_client(node, "client.1", 11);
-        tierer_play(1, stores[1]);
+        tierer_select(1, stores[1]);
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, &before[0], 1, true, true, NULL);
         node_put_block(node, "client.1", "m/b", 2, 100, 0);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, &before[1], 1, true, true, NULL);
 
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
         node_end(node);
     }
 END_TEST
@@ -1113,7 +1113,7 @@ START_TEST(a_block_is_removed_from_a_disk_while_it_is_written)
         uint64_t seq = remove_ask(node, "m/b");
         node_abort_op(node, "client.1", 7);
 
-        tierer_play(0, stores[0]);
+        tierer_select(0, stores[0]);
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, block, 2, true, true, codes);
 
@@ -1129,8 +1129,8 @@ END_TEST
 /* Restarts the node with its memory, and other disks on its paths. */
 static void restart_with(struct node *node, const char *paths)
 {
-    fake_die(&node->fake, proc_of(TIERER_PID));
-    fake_die(&node->fake, proc_of(TIERER_PID + 1));
+    fake_process_end(&node->fake, proc_of(TIERER_PID));
+    fake_process_end(&node->fake, proc_of(TIERER_PID + 1));
     fake_set(&node->fake, "disk_path", paths);
     node_restart(node);
 }
@@ -1149,7 +1149,7 @@ static void disk_tells(struct node *node, uint32_t number, const char *store, in
             count++;
         }
     }
-    tierer_play(number, store);
+    tierer_select(number, store);
     tierer_arrive(node, pid);
     tierer_found(node, found, count, true, true, NULL);
 }
@@ -1165,13 +1165,13 @@ START_TEST(paths_in_another_order_find_everything)
 
         disk_tells(node, 0, stores[1], 1, TIERER_PID + 20);
         disk_tells(node, 1, stores[0], 0, TIERER_PID + 21);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(count_on(node, 0), on_a);
         ck_assert_uint_eq(count_on(node, 1), MANY - on_a);
         uint64_t seq = promote(node, key_of(a));
         ck_assert_uint_eq(read_from(node, 0), 0);
-        tierer_play(1, stores[0]);
+        tierer_select(1, stores[0]);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promoted(node, seq), SL_OK);
         node_end(node);
@@ -1192,15 +1192,15 @@ START_TEST(path_taken_out_costs_its_objects_alone)
 
         disk_tells(node, 0, stores[1], 1, TIERER_PID + 20);
         for (uint32_t i = 0; i < 10; i++) {
-            fake_pass(&node->fake, SL_NS_PER_S / 2);
+            fake_advance(&node->fake, SL_NS_PER_S / 2);
             (void)write_to(node, 0);
         }
 
         ck_assert_int_eq(promoted(node, seq), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(count_on(node, 0), 0);
         ck_assert_uint_eq(count_on(node, 1), on_b);
-        ck_assert(!node_sees(node, key_of(a)));
-        ck_assert(node_sees(node, "kept"));
+        ck_assert(!node_is_visible(node, key_of(a)));
+        ck_assert(node_is_visible(node, "kept"));
         ck_assert_int_eq(slot_of(node, "kept"), 1);
         ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
         node_end(node);
@@ -1216,7 +1216,7 @@ START_TEST(path_that_was_added_takes_its_share)
         disk_come(node, 0, stores[2], TIERER_PID + 22);
         disk_tells(node, 1, stores[0], 0, TIERER_PID + 20);
         disk_tells(node, 2, stores[1], 1, TIERER_PID + 21);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(count_on(node, 0), on_a);
         ck_assert_uint_eq(count_on(node, 1), MANY - on_a);
 
@@ -1226,7 +1226,7 @@ START_TEST(path_that_was_added_takes_its_share)
             (void)snprintf(key, sizeof(key), "new%u", i);
             node_put(node, "client.1", key, 4096);
             for (uint32_t tierer = 0; tierer < 3; tierer++) {
-                tierer_play(tierer, "");
+                tierer_select(tierer, "");
                 uint32_t now = tierer_write(node, 3, SL_OK);
                 written += tierer == 0 ? now : 0;
             }
@@ -1242,7 +1242,7 @@ START_TEST(directory_that_serves_two_paths_is_refused)
         struct node *node = node_start(settings);
         struct sl_msg found = {.type = SL_MSG_DISK_FOUND}, reply, fence, ok = {.code = SL_OK};
         disk_come(node, 0, stores[0], TIERER_PID);
-        tierer_play(1, stores[0]);
+        tierer_select(1, stores[0]);
         tierer_arrive(node, TIERER_PID + 1);
         ck_assert(fake_take(&node->fake, "tierer.1", SL_MSG_FENCE, &fence));
         fake_answer(&node->fake, "tierer.1", &fence, &ok);
@@ -1314,14 +1314,14 @@ int main(void)
         copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on,
         copy_found_while_another_is_written_is_removed_too,
         value_that_was_removed_while_it_was_written_is_in_no_scan,
-        a_block_that_was_removed_by_its_key_does_not_come_with_a_disk_that_was_away,
+        a_removed_block_does_not_return_with_a_missing_disk,
         what_is_removed_before_a_disk_comes_has_room_for_it,
         blocks_whose_parts_find_no_room_for_tombstones_stay_removed,
         halves_that_are_given_up_leave_room_for_removals,
         what_leaves_during_a_scan_leaves_room_for_removals,
         a_block_that_was_stored_after_its_removal_stays,
         a_block_with_other_bytes_leaves_a_disk_that_comes_late,
-        a_block_that_is_written_again_stays_when_a_scan_tells_of_the_removed_one,
+        a_rewritten_block_stays_when_a_scan_reports_the_removed_one,
         a_block_that_is_put_over_its_half_leaves_the_disk_of_the_other_half,
         a_block_is_removed_from_a_disk_while_it_is_written,
         paths_in_another_order_find_everything,

@@ -199,7 +199,7 @@ START_TEST(a_swapper_that_does_not_answer_costs_the_deadline)
         fake_give(&node->fake, "client.1", &end);
         ck_assert(over_told(node, "swapper.1", id, &over));
 
-        fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", end.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -215,8 +215,8 @@ START_TEST(dead_swappers_are_not_waited_for)
         uint64_t id;
         struct node *node = node_with_swappers(&id);
         struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply;
-        fake_die(&node->fake, proc_of(60));
-        fake_die(&node->fake, proc_of(61));
+        fake_process_end(&node->fake, proc_of(60));
+        fake_process_end(&node->fake, proc_of(61));
         end.body.engine_end.engine_id = id;
 
         fake_give(&node->fake, "client.1", &end);
@@ -257,10 +257,10 @@ START_TEST(a_transporter_hears_of_engines)
         (void)snprintf(node->fake.unreachable, sizeof(node->fake.unreachable), "transporter.0");
         ck_assert_int_eq(engine_register(node, engine, NULL, &second, NULL), SL_OK);
         node->fake.unreachable[0] = '\0'; /* the first connection takes a moment */
-        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 10 * SL_NS_PER_MS);
         ck_assert(fake_take(&node->fake, "transporter.0", SL_MSG_ENGINE_ADDED, &reply));
         ck_assert_uint_eq(reply.body.engine_added.engine_id, second);
-        fake_die(&node->fake, proc_of(50));
+        fake_process_end(&node->fake, proc_of(50));
         reply = engines_list(node);
         ck_assert_uint_eq(reply.body.engines_reply.engine_ids.count, 0);
         free(engine);
@@ -275,8 +275,8 @@ START_TEST(an_end_is_answered_when_the_transporter_has_let_go)
         struct sl_msg end = {.type = SL_MSG_ENGINE_END}, reply, over;
         struct sl_msg done = {.code = SL_OK};
         ck_assert_int_eq(node_hello(node, "transporter.0", "transporter", 70), SL_OK);
-        fake_die(&node->fake, proc_of(60));
-        fake_die(&node->fake, proc_of(61));
+        fake_process_end(&node->fake, proc_of(60));
+        fake_process_end(&node->fake, proc_of(61));
         end.body.engine_end.engine_id = id;
 
         fake_give(&node->fake, "client.1", &end);
@@ -328,7 +328,7 @@ START_TEST(a_nic_that_does_not_let_go_is_no_end)
         fake_give(&node->fake, "client.1", &end);
         ck_assert(over_told(node, "transporter.0", id, &over));
 
-        fake_pass(&node->fake, 800 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 800 * SL_NS_PER_MS);
 
         for (uint32_t i = 0; i < 2; i++) {
             char swapper[16];
@@ -368,11 +368,11 @@ START_TEST(the_death_of_the_engine_process_ends_its_registrations)
         struct sl_msg reply;
         uint64_t id;
         node_client(node, "client.1", 11); /* registers for process 50, which is no client itself */
-        fake_live(&node->fake, proc_of(50));
+        fake_process_add(&node->fake, proc_of(50));
         ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
         ck_assert(fake_is_watched(&node->fake, proc_of(50)));
 
-        fake_die(&node->fake, proc_of(50));
+        fake_process_end(&node->fake, proc_of(50));
 
         ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_ERR_PEER_DIED);
@@ -396,7 +396,7 @@ START_TEST(the_close_of_a_client_ends_its_registrations)
         ck_assert_int_eq(sl_pins_create(&options, &pins, NULL), SL_OK);
         ck_assert_int_eq(node_hello_pins(node, "client.1", "client", 50, "pins.client.1"), SL_OK);
         ck_assert_int_eq(engine_register(node, engine, NULL, &id, NULL), SL_OK);
-        fake_live(&node->fake, proc_of(51));
+        fake_process_add(&node->fake, proc_of(51));
         engine->body.start_time = proc_of(51).start_time;
         engine->body.pid = 51; /* registered for another process, and ends with that one */
         ck_assert_int_eq(engine_register(node, engine, NULL, &other, NULL), SL_OK);
@@ -440,7 +440,7 @@ START_TEST(registrations_survive_a_restart_of_the_registrar)
         ck_assert_int_eq(engine_register(node, engine, NULL, &again, NULL), SL_OK);
         ck_assert_uint_eq(again, id);
         fake_stop(&node->fake);
-        fake_die(&node->fake, proc_of(50));
+        fake_process_end(&node->fake, proc_of(50));
         struct sl_error why;
         ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
         ck_assert_int_eq(engine_get(node, id, &reply), SL_ERR_NOT_FOUND);
@@ -700,7 +700,7 @@ static struct node *node_with_ranks(void)
 {
     struct node *node = node_start(NULL);
     node_client(node, "client.1", 50);
-    fake_live(&node->fake, proc_of(51));
+    fake_process_add(&node->fake, proc_of(51));
     return node;
 }
 
@@ -750,12 +750,12 @@ START_TEST(a_team_loses_and_regains_a_rank)
         ck_assert_int_eq(engine_register(node, ranks[0], NULL, NULL, NULL), SL_OK);
         ck_assert_int_eq(engine_register(node, ranks[1], NULL, &first, NULL), SL_OK);
 
-        fake_die(&node->fake, proc_of(51));
+        fake_process_end(&node->fake, proc_of(51));
 
         ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_ERR_NOT_FOUND);
         ranks[1]->body.pid = 52;
         ranks[1]->body.start_time = proc_of(52).start_time;
-        fake_live(&node->fake, proc_of(52));
+        fake_process_add(&node->fake, proc_of(52));
         ck_assert_int_eq(engine_register(node, ranks[1], NULL, &second, NULL), SL_OK);
         ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_OK);
         ck_assert_uint_ne(second, first);
@@ -780,7 +780,7 @@ START_TEST(a_rank_that_is_dead_is_in_nobodys_way)
         ck_assert_int_eq(engine_get(node, TEAM, &reply), SL_ERR_NOT_FOUND);
         ranks[1]->body.pid = 52;
         ranks[1]->body.start_time = proc_of(52).start_time;
-        fake_live(&node->fake, proc_of(52));
+        fake_process_add(&node->fake, proc_of(52));
         ck_assert_int_eq(engine_register(node, ranks[1], NULL, &second, NULL), SL_OK);
 
         for (unsigned i = 0; i < 2; i++) {
@@ -790,7 +790,7 @@ START_TEST(a_rank_that_is_dead_is_in_nobodys_way)
                 const struct sl_item_region *region = &reply.body.engine_get_reply.regions.at[k];
                 ck_assert(region->rank == 0 || region->member == second);
             }
-            fake_die(&node->fake, proc_of(51)); /* now it is */
+            fake_process_end(&node->fake, proc_of(51)); /* now it is */
         }
         free(ranks[0]);
         free(ranks[1]);

@@ -74,9 +74,9 @@ START_TEST(the_least_recently_committed_goes_first)
 
         node_put(node, "client.1", "k4", BIG);
 
-        ck_assert(!node_sees(node, "k0"));
-        ck_assert(node_sees(node, "k1") && node_sees(node, "k2") && node_sees(node, "k3") &&
-                  node_sees(node, "k4"));
+        ck_assert(!node_is_visible(node, "k0"));
+        ck_assert(node_is_visible(node, "k1") && node_is_visible(node, "k2") &&
+                  node_is_visible(node, "k3") && node_is_visible(node, "k4"));
         ck_assert_uint_eq(node_metric(node, "evicted_count"), 1);
         ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB);
         node_end(node);
@@ -100,8 +100,8 @@ START_TEST(an_access_saves_an_object)
 
         node_put(node, "client.1", "k4", BIG);
 
-        ck_assert(node_sees(node, "k0"));
-        ck_assert(!node_sees(node, "k1"));
+        ck_assert(node_is_visible(node, "k0"));
+        ck_assert(!node_is_visible(node, "k1"));
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -120,12 +120,12 @@ START_TEST(an_access_counts_also_when_its_process_ends_at_once)
         }
         ck_assert(node_entry(node, "k0", &entry));
         sl_pins_note_access(pins, entry.ref, entry.extent.generation);
-        fake_die(&node->fake, proc_of(12));
+        fake_process_end(&node->fake, proc_of(12));
 
         node_put(node, "client.1", "k4", BIG);
 
-        ck_assert(node_sees(node, "k0"));
-        ck_assert(!node_sees(node, "k1"));
+        ck_assert(node_is_visible(node, "k0"));
+        ck_assert(!node_is_visible(node, "k1"));
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -157,8 +157,8 @@ START_TEST(another_policy_has_another_order)
 
         node_put(node, "client.1", "k4", BIG);
 
-        ck_assert(!node_sees(node, "k0"));
-        ck_assert(node_sees(node, "k1"));
+        ck_assert(!node_is_visible(node, "k0"));
+        ck_assert(node_is_visible(node, "k1"));
         sl_pins_destroy(&pins);
         node_end(node);
     }
@@ -178,11 +178,12 @@ START_TEST(the_tail_of_a_chain_goes_before_its_head)
         node_commit_all(node, "client.1", keys, grants.at, 4, true, NULL);
 
         node_put(node, "client.1", "x", BIG);
-        ck_assert(!node_sees(node, "c3"));
-        ck_assert(node_sees(node, "c0") && node_sees(node, "c1") && node_sees(node, "c2"));
+        ck_assert(!node_is_visible(node, "c3"));
+        ck_assert(node_is_visible(node, "c0") && node_is_visible(node, "c1") &&
+                  node_is_visible(node, "c2"));
         node_put(node, "client.1", "y", BIG);
-        ck_assert(!node_sees(node, "c2"));
-        ck_assert(node_sees(node, "c0"));
+        ck_assert(!node_is_visible(node, "c2"));
+        ck_assert(node_is_visible(node, "c0"));
         node_end(node);
     }
 END_TEST
@@ -213,8 +214,8 @@ START_TEST(the_last_of_blocks_committed_together_goes_first)
         node_put(node, "client.1", "y", BIG);
         node_put(node, "client.1", "z", BIG);
 
-        ck_assert(node_sees(node, "m/a/0") && node_sees(node, "m/a/1"));
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/a/0") && node_is_visible(node, "m/a/1"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/1"));
         node_end(node);
     }
 END_TEST
@@ -231,9 +232,9 @@ START_TEST(a_block_goes_whole)
         for (uint32_t i = 0; i < 4; i++) {
             char key[16];
             snprintf(key, sizeof(key), "m/a/%u", i);
-            ck_assert(!node_sees(node, key));
+            ck_assert(!node_is_visible(node, key));
             snprintf(key, sizeof(key), "m/b/%u", i);
-            ck_assert(node_sees(node, key));
+            ck_assert(node_is_visible(node, key));
         }
         ck_assert_int_eq(sl_index_find_group(node->view, "m/a", 3), SL_ERR_NOT_FOUND);
         node_end(node);
@@ -257,11 +258,11 @@ START_TEST(pinned_bytes_are_not_given_to_another)
         struct sl_item_grant grant = node_grant(node, "client.1", "k4", BIG);
 
         ck_assert_uint_ne(grant.offset_bytes, entry.extent.offset_bytes);
-        ck_assert(!node_sees(node, "k0"));
-        ck_assert(!node_sees(node, "k1")); /* its bytes were used instead */
+        ck_assert(!node_is_visible(node, "k0"));
+        ck_assert(!node_is_visible(node, "k1")); /* its bytes were used instead */
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
         sl_pins_release(pins, pin);
-        fake_pass(&node->fake, 100 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 100 * SL_NS_PER_MS);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         grant = node_grant(node, "client.1", "k5", BIG);
         ck_assert_uint_eq(grant.offset_bytes, entry.extent.offset_bytes);
@@ -286,7 +287,7 @@ START_TEST(the_death_of_a_reader_drops_its_pins)
         snprintf(path, sizeof(path), "%s/pins.client.1", node->fake.paths.shm_dir);
         ck_assert_int_eq(access(path, F_OK), 0);
 
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
 
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_int_ne(access(path, F_OK), 0); /* no other process would remove its pin file */
@@ -361,9 +362,9 @@ START_TEST(a_request_that_waits_ends_at_its_deadline)
             .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
         ck_assert(!node_reserve(node, &ask, &grants));
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S - 1);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S - 1);
         ck_assert(!node_reserved(node, &ask, &grants));
-        fake_pass(&node->fake, 1);
+        fake_advance(&node->fake, 1);
 
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
@@ -531,7 +532,7 @@ START_TEST(the_death_of_who_waits_lets_the_next_one_in)
         ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
         ck_assert(!node_reserved(node, &second, &grants));
 
-        fake_die(&node->fake, proc_of(12));
+        fake_process_end(&node->fake, proc_of(12));
 
         ck_assert(node_reserved(node, &second, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
@@ -605,8 +606,8 @@ START_TEST(a_full_index_evicts_like_full_memory)
             node_put(node, "client.1", key, 64);
         }
 
-        ck_assert(!node_sees(node, "k0"));
-        ck_assert(node_sees(node, "k5999"));
+        ck_assert(!node_is_visible(node, "k0"));
+        ck_assert(node_is_visible(node, "k5999"));
         ck_assert_uint_gt(node_metric(node, "object_count"), 1000);
         ck_assert_uint_gt(node_metric(node, "evicted_count"), 0);
         ck_assert_uint_eq(node_metric(node, "evicted_bytes"),
@@ -631,7 +632,7 @@ START_TEST(what_is_spared_is_looked_at_again)
 
         ck_assert(reg_make_index_room(self));
 
-        ck_assert(!node_sees(node, "fresh"));
+        ck_assert(!node_is_visible(node, "fresh"));
         node_end(node);
     }
 END_TEST
@@ -658,8 +659,8 @@ START_TEST(large_batches_do_not_outrun_the_eviction_of_a_full_index)
 
             node_commit_all(node, "client.1", keys, grants.at, SL_COUNT(wants), false, NULL);
         }
-        ck_assert(node_sees(node, "k11.3999"));
-        ck_assert(!node_sees(node, "k0.0"));
+        ck_assert(node_is_visible(node, "k11.3999"));
+        ck_assert(!node_is_visible(node, "k0.0"));
         node_end(node);
     }
 END_TEST
@@ -708,7 +709,7 @@ START_TEST(a_miss_is_explained)
             snprintf(key, sizeof(key), "k%u", i);
             node_put(node, "client.1", key, BIG);
         }
-        fake_pass(&node->fake, 1000);
+        fake_advance(&node->fake, 1000);
         ck_assert_int_eq(node_remove(node, "client.1", "k4"), SL_OK);
         (void)node_grant(node, "client.1", "open", BIG);
 
@@ -745,7 +746,7 @@ START_TEST(lru_explains_an_eviction_by_age_alone)
         for (uint32_t i = 0; i < 4; i++) {
             snprintf(key, sizeof(key), "k%u", i);
             node_put(node, "client.1", key, BIG);
-            fake_pass(&node->fake, 10 * SL_NS_PER_S);
+            fake_advance(&node->fake, 10 * SL_NS_PER_S);
         }
 
         node_put(node, "client.1", "k4", BIG);
@@ -764,7 +765,7 @@ START_TEST(density_explains_an_eviction_by_class_age_and_value)
         for (uint32_t i = 0; i < 1200; i++) { /* 1000 references: values are computed */
             snprintf(key, sizeof(key), "k%u", i);
             node_put(node, "client.1", key, BIG / 2);
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
 
         (void)evicted_text(node, "k1190", text);

@@ -35,7 +35,7 @@ static uint64_t blocks_bytes(const struct node *node)
 static void pass(struct node *node, uint64_t ns)
 {
     for (uint64_t passed = 0; passed < ns; passed += 5 * SL_NS_PER_MS) {
-        fake_pass(&node->fake, 5 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 5 * SL_NS_PER_MS);
     }
 }
 
@@ -47,7 +47,7 @@ static sl_err answer(struct node *node, struct sl_msg *msg)
         if (fake_take_reply(&node->fake, "client.1", msg->seq, &reply)) {
             return reply.code;
         }
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
     }
     return SL_ERR_INCOMPLETE;
 }
@@ -205,7 +205,7 @@ START_TEST(memory_in_use_stays_until_it_is_not)
         ck_assert_uint_eq(there(node), sl_align_up(last, 2 * SL_MIB));
         for (uint32_t i = 64; i < 70; i++) { /* intact, and no used memory is returned */
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert(node_sees(node, key));
+            ck_assert(node_is_visible(node, key));
         }
         ck_assert_int_eq(withdraw(node, "a"), SL_OK);
         pass(node, ALL_NS);
@@ -247,7 +247,7 @@ END_TEST
 
 /* Killed between two steps, or between the cut of the prefix and the end of a step: memory after
  * the prefix is never read, and the next registrar's sweep frees it. */
-START_TEST(registrar_that_dies_in_the_middle_has_a_successor_that_goes_on)
+START_TEST(a_successor_continues_after_a_registrar_dies_in_the_middle)
     {
         struct node *node = node_with_client(lent);
         uint64_t before = blocks_bytes(node);
@@ -255,7 +255,7 @@ START_TEST(registrar_that_dies_in_the_middle_has_a_successor_that_goes_on)
         pass(node, 5 * SL_NS_PER_S);
         ck_assert_int_eq(withdraw(node, "a"), SL_OK);
         while (there(node) == 0 || there(node) >= 128 * SL_MIB) {
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
         uint64_t left = there(node);
         ck_assert_uint_gt(left, 64 * SL_MIB);
@@ -285,7 +285,7 @@ int main(void)
                         (int)SL_COUNT(moments_ns));
     tcase_add_test(tcase, memory_in_use_stays_until_it_is_not);
     tcase_add_loop_test(tcase, memory_that_may_be_registered_stays, 0, (int)SL_COUNT(registered));
-    tcase_add_test(tcase, registrar_that_dies_in_the_middle_has_a_successor_that_goes_on);
+    tcase_add_test(tcase, a_successor_continues_after_a_registrar_dies_in_the_middle);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

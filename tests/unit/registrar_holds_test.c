@@ -94,13 +94,13 @@ START_TEST(a_held_block_is_not_evicted_until_its_hold_ends)
         block_hand_over(node, "m/a", 5);
 
         pressure(node);
-        ck_assert(node_sees(node, "m/a/0"));
+        ck_assert(node_is_visible(node, "m/a/0"));
         ck_assert_uint_eq(node_metric(node, "held_count"), 1);
         ck_assert_uint_eq(node_metric(node, "held_bytes"), HALF);
         ck_assert_int_eq(hold_end(node, 5), SL_OK);
 
         pressure(node);
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         ck_assert_uint_eq(node_metric(node, "held_bytes"), 0);
         ck_assert_int_eq(hold_end(node, 5), SL_ERR_NOT_FOUND);
         node_end(node);
@@ -116,13 +116,13 @@ START_TEST(a_block_that_exists_is_held_too)
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_EXISTS);
 
         pressure(node);
-        ck_assert(node_sees(node, "m/a/0"));
+        ck_assert(node_is_visible(node, "m/a/0"));
         node_end(node);
     }
 END_TEST
 
 /* The existing block is the first to be evicted for the other one. */
-START_TEST(a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_there)
+START_TEST(a_block_evicted_for_another_of_its_hand_over_is_not_reported_as_existing)
     {
         struct node *node = node_with_client();
         block_hand_over(node, "m/a", 0);
@@ -131,7 +131,7 @@ START_TEST(a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_th
             (void)snprintf(group, sizeof(group), "m/younger-%u", i);
             node_put_block(node, "client.1", group, 1, HALF, 0);
         }
-        ck_assert(node_sees(node, "m/a/0"));
+        ck_assert(node_is_visible(node, "m/a/0"));
         const struct sl_item_want items[] = {
             {.key = sl_text_of("m/a/0"), .length_bytes = HALF, .group = 1},
             {.key = sl_text_of("m/b/0"), .length_bytes = HALF, .group = 2},
@@ -151,7 +151,7 @@ START_TEST(a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_th
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         const struct sl_item_grant *told = reply.body.reserve_reply.items.at;
         ck_assert_uint_eq(told[1].code, SL_OK);
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         ck_assert_uint_eq(told[0].code, SL_ERR_BUSY);
         ck_assert_uint_eq(node_metric(node, "held_count"), 1);
         node_end(node);
@@ -168,11 +168,11 @@ START_TEST(a_block_of_two_hand_overs_is_held_until_both_have_ended)
 
         ck_assert_int_eq(hold_end(node, 5), SL_OK);
         pressure(node);
-        ck_assert(node_sees(node, "m/a/0"));
+        ck_assert(node_is_visible(node, "m/a/0"));
         ck_assert_int_eq(hold_end(node, 6), SL_OK);
 
         pressure(node);
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         node_end(node);
     }
 END_TEST
@@ -262,7 +262,7 @@ START_TEST(what_is_not_held_any_more_is_not_whole)
         } else if (_i == ENDED) {
             ck_assert_int_eq(hold_end(node, 5), SL_OK);
         } else if (_i == LAPSED) {
-            fake_pass(&node->fake, HOLD_NS);
+            fake_advance(&node->fake, HOLD_NS);
         } else {
             node_restart(node);
         }
@@ -277,13 +277,13 @@ START_TEST(a_hold_ends_by_its_time)
         struct node *node = node_with_client();
         block_hand_over(node, "m/a", 5);
 
-        fake_pass(&node->fake, HOLD_NS - 1);
+        fake_advance(&node->fake, HOLD_NS - 1);
         pressure(node);
-        ck_assert(node_sees(node, "m/a/0"));
-        fake_pass(&node->fake, 1);
+        ck_assert(node_is_visible(node, "m/a/0"));
+        fake_advance(&node->fake, 1);
         pressure(node);
 
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         ck_assert_uint_eq(node_metric(node, "hold_lapsed_count"), 1);
         ck_assert_uint_eq(node_metric(node, "held_bytes"), 0);
         node_end(node);
@@ -295,18 +295,18 @@ START_TEST(a_restart_keeps_what_is_held)
         struct node *node = node_with_client();
         block_hand_over(node, "m/a", 5);
         block_hand_over(node, "m/b", 0);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         node_restart(node);
         node_client(node, "client.1", 11);
         pressure(node);
-        ck_assert(node_sees(node, "m/a/0"));
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(node_is_visible(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         ck_assert_uint_eq(node_metric(node, "held_bytes"), HALF);
-        fake_pass(&node->fake, HOLD_NS);
+        fake_advance(&node->fake, HOLD_NS);
         pressure(node);
 
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         ck_assert_uint_eq(node_metric(node, "held_bytes"), 0);
         node_end(node);
     }
@@ -318,11 +318,11 @@ START_TEST(a_block_with_a_time_to_live_lives_while_it_is_held)
         ck_assert(block_reserve(node, "m/a", 5, SL_NS_PER_S));
         block_commit(node, "m/a");
 
-        fake_pass(&node->fake, HOLD_NS - 2);
-        ck_assert(node_sees(node, "m/a/0"));
-        fake_pass(&node->fake, 2);
+        fake_advance(&node->fake, HOLD_NS - 2);
+        ck_assert(node_is_visible(node, "m/a/0"));
+        fake_advance(&node->fake, 2);
 
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }
@@ -333,13 +333,13 @@ START_TEST(a_block_whose_time_is_over_goes_with_its_hold)
         struct node *node = node_with_client();
         ck_assert(block_reserve(node, "m/a", 5, SL_NS_PER_MS));
         block_commit(node, "m/a");
-        fake_pass(&node->fake, SL_NS_PER_S);
-        ck_assert(node_sees(node, "m/a/0"));
+        fake_advance(&node->fake, SL_NS_PER_S);
+        ck_assert(node_is_visible(node, "m/a/0"));
 
         ck_assert_int_eq(hold_end(node, 5), SL_OK);
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
 
-        ck_assert(!node_sees(node, "m/a/0"));
+        ck_assert(!node_is_visible(node, "m/a/0"));
         node_end(node);
     }
 END_TEST
@@ -403,7 +403,7 @@ int main(void)
     tcase_set_timeout(holds, 60);
     tcase_add_test(holds, a_held_block_is_not_evicted_until_its_hold_ends);
     tcase_add_test(holds, a_block_that_exists_is_held_too);
-    tcase_add_test(holds, a_block_that_leaves_for_another_of_its_hand_over_is_not_said_to_be_there);
+    tcase_add_test(holds, a_block_evicted_for_another_of_its_hand_over_is_not_reported_as_existing);
     tcase_add_test(holds, a_block_of_two_hand_overs_is_held_until_both_have_ended);
     tcase_add_test(holds, a_peers_word_ends_a_hold_whose_keys_it_knows);
     tcase_add_test(holds, a_key_that_is_gone_is_known_to_nobody);

@@ -49,7 +49,7 @@ static const char *tierer_of(uint32_t path)
 static void tierer_come(struct node *node, uint32_t path, uint32_t pid)
 {
     struct sl_msg fence, ok = {.code = SL_OK};
-    tierer_play(path, "");
+    tierer_select(path, "");
     tierer_arrive(node, pid);
     ck_assert(fake_take(&node->fake, tierer_of(path), SL_MSG_FENCE, &fence));
     fake_answer(&node->fake, tierer_of(path), &fence, &ok);
@@ -249,7 +249,7 @@ START_TEST(removal_is_answered_when_the_disk_that_left_is_out_of_the_list)
         ck_assert(lists(&disks[1], "A"));
         disks[1].blank = false;
         for (uint32_t i = 0; i < 2; i++) {
-            fake_die(&node->fake, proc_of(TIERER_PID + i));
+            fake_process_end(&node->fake, proc_of(TIERER_PID + i));
         }
         fake_set(&node->fake, "disk_path", "/two");
         node_restart(node);
@@ -288,7 +288,7 @@ START_TEST(removal_without_the_list_on_disk_is_in_doubt)
         removal.body.remove.keys = (struct sl_texts){&key, 1};
 
         fake_give(&node->fake, "client.1", &removal);
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert(fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_ERR_TIMEOUT);
@@ -303,7 +303,7 @@ START_TEST(late_witness_is_heard)
         struct node *node = node_start(settings);
         tierer_come(node, 0, TIERER_PID);
         ck_assert_int_eq(disk_tell(node, 0, &a), SL_ERR_BUSY);
-        fake_pass(&node->fake, 21 * SL_NS_PER_S); /* B may be dead */
+        fake_advance(&node->fake, 21 * SL_NS_PER_S); /* B may be dead */
         ck_assert_int_eq(disk_tell(node, 0, &a), SL_OK);
         ck_assert(!members_take(node, 0, &msg));
         tierer_come(node, 1, TIERER_PID + 1);
@@ -324,7 +324,7 @@ static struct node *node_of_one(struct disk *disk)
     node_client(node, "client.1", 11);
     tierer_come(node, 0, TIERER_PID);
     ck_assert_int_eq(disk_tell(node, 0, disk), SL_ERR_BUSY);
-    fake_pass(&node->fake, 21 * SL_NS_PER_S);
+    fake_advance(&node->fake, 21 * SL_NS_PER_S);
     ck_assert_int_eq(disk_tell(node, 0, disk), SL_OK);
     node_put(node, "client.1", "k", 4096);
     ck_assert(members_take(node, 0, &msg));
@@ -370,7 +370,7 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
                 members_answer(node, i, &msg, SL_OK);
             }
         }
-        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        fake_process_end(&node->fake, proc_of(TIERER_PID + 1));
         if (_i == 1) {
             node_restart(node);
             node_client(node, "client.1", 11);
@@ -381,7 +381,7 @@ START_TEST(disk_that_comes_when_all_have_told_has_missed_something)
 
         ck_assert_int_eq(disk_tell(node, 1, &b), SL_ERR_BUSY);
 
-        fake_pass(&node->fake, 21 * SL_NS_PER_S);
+        fake_advance(&node->fake, 21 * SL_NS_PER_S);
         ck_assert_int_eq(disk_tell(node, 1, &b), SL_ERR_BUSY);
         ck_assert(members_take(node, 1, &msg));
         ck_assert(msg.body.disk_members.empty);
@@ -400,7 +400,7 @@ START_TEST(disk_whose_tierer_is_about_to_tell_is_not_struck_with_one_that_left)
         tierer_come(node, 0, TIERER_PID);
         tierer_come(node, 1, TIERER_PID + 1);
         ck_assert_uint_eq(judge(node, both), 0);
-        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        fake_process_end(&node->fake, proc_of(TIERER_PID + 1));
         tierer_come(node, 1, TIERER_PID + 2);
 
         node_put(node, "client.1", "k", 4096);
@@ -433,14 +433,14 @@ START_TEST(disk_that_was_away_when_all_was_removed_begins_empty)
 
         remove_all(node, &removal);
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
-        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 200 * SL_NS_PER_MS);
 
         ck_assert(members_take(node, 0, &msg));
         ck_assert(!fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
         members_land(&a, &msg);
         ck_assert(!lists(&a, "B"));
         members_answer(node, 0, &msg, SL_OK);
-        fake_pass(&node->fake, 200 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 200 * SL_NS_PER_MS);
         ck_assert(fake_take_reply(&node->fake, "client.1", removal.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_DISK_AWAY);
         if (_i == 1) {
@@ -466,7 +466,7 @@ START_TEST(disk_that_was_alone_and_away_when_all_was_removed_begins_empty)
         struct node *node = node_start(alone);
         node_client(node, "client.1", 11);
         node_put(node, "client.1", "k", 4096);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
 
         remove_all(node, &removal);
 
@@ -524,8 +524,8 @@ START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
         struct node *node = node_of_two(disks);
         node_put(node, "client.1", "k", 4096);
         both_agree(node, disks);
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_die(&node->fake, proc_of(TIERER_PID + 1));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID + 1));
         node_restart(node);
         node_client(node, "client.1", 11);
         tierer_come(node, 0, TIERER_PID + 5);
@@ -543,7 +543,7 @@ START_TEST(a_list_that_is_there_does_not_make_a_failing_disk_well)
         node_put(node, "client.1", "n", 4096);
         ck_assert(members_take(node, 0, &msg));
         members_answer(node, 0, &msg, SL_OK);
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
 
         (void)snprintf(path, sizeof(path), "%s/metrics.fake", node->fake.paths.shm_dir);
         ck_assert_int_eq(sl_metrics_view_open(path, &view, NULL), SL_OK);
@@ -568,7 +568,7 @@ START_TEST(list_that_failed_and_is_there_voids_nobody)
         struct disk told = disks[1];
         told.epoch = 0; /* its tierer does not know */
         told.count = 0;
-        fake_die(&node->fake, proc_of(TIERER_PID)); /* before its list was written */
+        fake_process_end(&node->fake, proc_of(TIERER_PID)); /* before its list was written */
         if (_i == 1) {
             node_restart(node);
             node_client(node, "client.1", 11);

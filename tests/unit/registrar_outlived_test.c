@@ -50,7 +50,7 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
                                                   .pid = self.pid,
                                                   .start_time = self.start_time,
                                                   .segment = sl_text_of("pins.client.1")};
-        fake_live(&node->fake, self);
+        fake_process_add(&node->fake, self);
         fake_give(&node->fake, "client.1", &hello);
         ck_assert(fake_take_reply(&node->fake, "client.1", hello.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
@@ -64,7 +64,7 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
         if (_i == 1) {
             node_restart(node);
         }
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1);
         for (uint32_t i = 0; i < SL_COUNT(requests); i++) {
@@ -90,7 +90,7 @@ START_TEST(a_client_that_lost_its_lock_keeps_what_it_reads_and_is_refused)
                           sl_err_text(reply.code));
         }
 
-        fake_die(&node->fake, self);
+        fake_process_end(&node->fake, self);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         sl_pins_destroy(&pins);
         node_end(node);
@@ -118,11 +118,11 @@ START_TEST(clients_killed_before_their_hello_leave_nothing)
             ck_assert_int_eq(sl_pins_create(&options, &pins[i], NULL), SL_OK);
             ck_assert_int_eq(sl_counts_open(shm_dir, id, &counts[i], NULL), SL_OK);
             if (i == 0) {
-                fake_live(&node->fake, id);
+                fake_process_add(&node->fake, id);
             }
         }
 
-        fake_pass(&node->fake, REG_CLIENTS_SWEEP_NS + SL_NS_PER_S);
+        fake_advance(&node->fake, REG_CLIENTS_SWEEP_NS + SL_NS_PER_S);
 
         ck_assert_int_eq(sl_counts_read(shm_dir, &sum, NULL), SL_OK);
         ck_assert_uint_eq(sum.client_count, 1);
@@ -151,7 +151,7 @@ START_TEST(a_client_whose_lock_is_not_seen_is_refused_by_name)
                                                   .pid = self.pid,
                                                   .start_time = self.start_time,
                                                   .segment = sl_text_of("pins.client.1")};
-        fake_live(&node->fake, self);
+        fake_process_add(&node->fake, self);
         node->fake.unlocked[node->fake.unlocked_count++] = self;
 
         fake_give(&node->fake, "client.1", &hello);
@@ -207,7 +207,7 @@ START_TEST(a_closed_client_frees_all_it_had_while_its_process_lives)
                 node_restart(node);
             }
             ck_assert_int_eq(node_hello(node, "keyer.0", "keyer", 12), SL_OK); /* a heartbeat */
-            fake_pass(&node->fake, SL_NS_PER_S);
+            fake_advance(&node->fake, SL_NS_PER_S);
 
             ck_assert_uint_eq(node_metric(node, "peer_count"), 2);
             ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
@@ -216,7 +216,7 @@ START_TEST(a_closed_client_frees_all_it_had_while_its_process_lives)
         }
         ck_assert(fake_is_watched(&node->fake, proc_of(11)));
         ck_assert_int_eq(node_remove(node, "client.1", "client.1"), SL_OK);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 1); /* the other client reads it */
 
         sl_pins_end(&stays);

@@ -313,13 +313,13 @@ START_TEST(a_wait_ends_by_its_deadline_and_says_for_whom)
     {
         struct node *node = node_ready();
         uint64_t nobody = await(node, OTHER, 0);
-        fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
         expect(node, OTHER, nobody, SL_ERR_TIMEOUT, "no process makes it");
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0); /* and no row remains */
 
         ck_assert_int_eq(code_of(node, ENGINE, take(node, ENGINE, BYTES, false)), SL_OK);
         uint64_t slow = await(node, OTHER, 0);
-        fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
 
         expect(node, OTHER, slow, SL_ERR_TIMEOUT, ENGINE);
         ck_assert_uint_eq(row_state(node, NULL, NULL), 1);
@@ -333,7 +333,7 @@ START_TEST(the_owners_death_is_heard_at_once)
         ck_assert_int_eq(code_of(node, ENGINE, take(node, ENGINE, BYTES, false)), SL_OK);
         uint64_t waiting = await(node, OTHER, 0);
 
-        fake_die(&node->fake, proc_of(ENGINE_PID));
+        fake_process_end(&node->fake, proc_of(ENGINE_PID));
 
         expect(node, OTHER, waiting, SL_ERR_PEER_DIED, ENGINE);
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
@@ -367,7 +367,7 @@ START_TEST(a_wait_that_is_given_up_leaves_nothing)
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
 
         (void)await(node, OTHER, 0);
-        fake_die(&node->fake, proc_of(OTHER_PID));
+        fake_process_end(&node->fake, proc_of(OTHER_PID));
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
         (void)engine_owns(node);
         char mappers[1024];
@@ -452,7 +452,7 @@ START_TEST(a_stale_epoch_is_refused)
     {
         struct node *node = node_ready();
         uint64_t old = engine_owns(node);
-        fake_die(&node->fake, proc_of(ENGINE_PID)); /* the owner restarts */
+        fake_process_end(&node->fake, proc_of(ENGINE_PID)); /* the owner restarts */
         node_client(node, "client.3", 53);
         uint64_t epoch = state_of(node, "client.3", take(node, "client.3", BYTES, false)).epoch;
         ck_assert_uint_gt(epoch, old);
@@ -605,9 +605,9 @@ START_TEST(a_mapper_that_dies_has_acknowledged)
         (void)state_of(node, OTHER, await(node, OTHER, 0));
         uint64_t asked = revoke(node, ENGINE, epoch);
 
-        fake_die(&node->fake, proc_of(SWAPPER_PID));
+        fake_process_end(&node->fake, proc_of(SWAPPER_PID));
         ck_assert(silent(node, ENGINE, asked));
-        fake_die(&node->fake, proc_of(OTHER_PID));
+        fake_process_end(&node->fake, proc_of(OTHER_PID));
 
         ck_assert_int_eq(code_of(node, ENGINE, asked), SL_OK);
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
@@ -624,13 +624,13 @@ START_TEST(a_swapper_that_does_not_answer_is_killed)
         uint64_t asked = revoke(node, ENGINE, epoch);
         ck_assert(drop_asked(node, &drop));
 
-        fake_pass(&node->fake, 1100 * SL_NS_PER_MS); /* fence_timeout */
+        fake_advance(&node->fake, 1100 * SL_NS_PER_MS); /* fence_timeout */
 
         ck_assert_uint_eq(node->fake.killed_count, 1);
         ck_assert(sl_proc_id_equal(node->fake.killed[0], proc_of(SWAPPER_PID)));
         expect(node, ENGINE, asked, SL_ERR_TIMEOUT, SWAPPER); /* its second had already passed */
         ck_assert_uint_eq(row_state(node, NULL, NULL), 3);
-        fake_die(&node->fake, proc_of(SWAPPER_PID));
+        fake_process_end(&node->fake, proc_of(SWAPPER_PID));
         ck_assert_uint_eq(row_state(node, NULL, NULL), 0);
         node_end(node);
     }
@@ -648,7 +648,7 @@ START_TEST(a_registrar_that_was_stopped_itself_asks_again_before_it_kills)
         }
 
         node->fake.env.now_ns += 3 * SL_NS_PER_S; /* SIGSTOP, SIGCONT */
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
 
         ck_assert_uint_eq(node->fake.killed_count, 0);
         ck_assert(drop_asked(node, &drop));
@@ -665,15 +665,15 @@ START_TEST(a_client_that_does_not_answer_keeps_it_until_it_dies)
         (void)state_of(node, OTHER, await(node, OTHER, 0));
 
         uint64_t asked = revoke(node, ENGINE, epoch);
-        fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
 
         expect(node, ENGINE, asked, SL_ERR_TIMEOUT, OTHER);
         ck_assert_uint_eq(node->fake.killed_count, 0);
-        fake_pass(&node->fake, 60 * SL_NS_PER_S);
+        fake_advance(&node->fake, 60 * SL_NS_PER_S);
         ck_assert_uint_eq(row_state(node, NULL, NULL), 3);
         uint64_t next = take(node, ENGINE, BYTES, false); /* waits until it no longer exists */
         ck_assert(silent(node, ENGINE, next));
-        fake_die(&node->fake, proc_of(OTHER_PID));
+        fake_process_end(&node->fake, proc_of(OTHER_PID));
         ck_assert_uint_gt(state_of(node, ENGINE, next).epoch, epoch);
         node_end(node);
     }
@@ -687,7 +687,7 @@ START_TEST(a_take_behind_a_revoke_says_who_is_in_its_way)
         (void)revoke(node, ENGINE, epoch);
         uint64_t next = take(node, ENGINE, BYTES, false);
 
-        fake_pass(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_S + SL_NS_PER_MS);
 
         expect(node, ENGINE, next, SL_ERR_BUSY, OTHER);
         node_end(node);
@@ -703,7 +703,7 @@ START_TEST(what_an_engine_made_ends_with_it)
         (void)state_of(node, OTHER, await(node, OTHER, 0));
         uint64_t watching = await(node, OTHER, epoch);
 
-        fake_die(&node->fake, proc_of(ENGINE_PID));
+        fake_process_end(&node->fake, proc_of(ENGINE_PID));
 
         ck_assert_uint_eq(state_of(node, OTHER, watching).state, 3);
         ck_assert_int_eq(engine_known(node, id), SL_ERR_NOT_FOUND);
@@ -759,7 +759,7 @@ START_TEST(a_swapper_that_dies_making_it_is_heard_at_once)
         uint64_t asked = take(node, ENGINE, BYTES, true);
         struct sl_msg make = make_asked(node);
 
-        fake_die(&node->fake, proc_of(SWAPPER_PID));
+        fake_process_end(&node->fake, proc_of(SWAPPER_PID));
 
         expect(node, ENGINE, asked, SL_ERR_PEER_DIED, SWAPPER);
         make_answered(node, &make, SWAPPER_PID, SL_OK); /* late: ignored */
@@ -785,14 +785,14 @@ START_TEST(what_a_swapper_made_outlives_it_where_another_has_it)
         struct node *node = node_ready();
         uint64_t epoch = sluice_owns(node);
 
-        fake_die(&node->fake, proc_of(SWAPPER_PID));
+        fake_process_end(&node->fake, proc_of(SWAPPER_PID));
 
         struct sl_body_pool_await_reply state = state_of(node, OTHER, await(node, OTHER, 0));
         ck_assert_uint_eq(state.epoch, epoch); /* the same memory */
         ck_assert_uint_eq(state.pid, ENGINE_PID);
         ck_assert_uint_eq(state.fd, 5);
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 6)), SL_OK);
-        fake_die(&node->fake, proc_of(ENGINE_PID));
+        fake_process_end(&node->fake, proc_of(ENGINE_PID));
         node_client(node, "client.3", 53);
         state = state_of(node, "client.3", await(node, "client.3", 0));
         ck_assert_uint_eq(state.epoch, epoch);
@@ -807,7 +807,7 @@ START_TEST(who_lets_go_does_not_carry_it_any_more)
         uint64_t epoch = sluice_owns(node);
         (void)state_of(node, OTHER, await(node, OTHER, 0));
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 6)), SL_OK);
-        fake_die(&node->fake, proc_of(SWAPPER_PID)); /* the engine's descriptor remains */
+        fake_process_end(&node->fake, proc_of(SWAPPER_PID)); /* the engine's descriptor remains */
 
         ck_assert_int_eq(code_of(node, ENGINE, release(node, ENGINE, epoch)), SL_OK);
 
@@ -829,7 +829,7 @@ START_TEST(what_a_swapper_made_is_lost_with_it_where_nobody_has_it)
         make_answered(node, &make, SWAPPER_PID, SL_OK);
         uint64_t epoch = state_of(node, ENGINE, asked).epoch; /* and has not mapped it yet */
 
-        fake_die(&node->fake, proc_of(SWAPPER_PID));
+        fake_process_end(&node->fake, proc_of(SWAPPER_PID));
 
         expect(node, ENGINE, mapped(node, ENGINE, epoch, 5), SL_ERR_STALE, "revoking");
         ck_assert_int_eq(code_of(node, ENGINE, release(node, ENGINE, epoch)), SL_OK);
@@ -848,7 +848,7 @@ START_TEST(what_a_swapper_made_goes_with_its_last_client)
         uint64_t epoch = sluice_owns(node);
         (void)state_of(node, OTHER, await(node, OTHER, 0));
 
-        fake_die(&node->fake, proc_of(ENGINE_PID));
+        fake_process_end(&node->fake, proc_of(ENGINE_PID));
         ck_assert(!drop_asked(node, &drop));
         ck_assert_int_eq(code_of(node, OTHER, release(node, OTHER, epoch)), SL_OK);
 
@@ -868,7 +868,7 @@ START_TEST(a_client_that_dies_while_it_is_made_leaves_nothing)
         (void)take(node, ENGINE, BYTES, true);
         struct sl_msg make = make_asked(node);
 
-        fake_die(&node->fake, proc_of(ENGINE_PID));
+        fake_process_end(&node->fake, proc_of(ENGINE_PID));
 
         ck_assert(drop_asked(node, &drop)); /* frees what the swapper may have made */
         ck_assert_uint_eq(drop.body.pool_drop.epoch, make.body.pool_make.epoch);
@@ -990,7 +990,7 @@ START_TEST(deaths_that_a_registrar_missed_are_dealt_with)
         (void)state_of(node, OTHER, await(node, OTHER, 0));
         ck_assert_int_eq(code_of(node, OTHER, mapped(node, OTHER, epoch, 4)), SL_OK);
         node->fake.watch_count = 0; /* so that the death is not reported */
-        fake_die(&node->fake, proc_of(missed[_i].pid));
+        fake_process_end(&node->fake, proc_of(missed[_i].pid));
 
         node_restart(node);
 
@@ -1010,7 +1010,7 @@ START_TEST(an_owner_that_died_while_no_registrar_was_there_leaves_nothing)
         struct node *node = node_ready();
         ck_assert_int_eq(code_of(node, ENGINE, take(node, ENGINE, BYTES, false)), SL_OK);
         node->fake.watch_count = 0;
-        fake_die(&node->fake, proc_of(ENGINE_PID));
+        fake_process_end(&node->fake, proc_of(ENGINE_PID));
 
         node_restart(node);
 
@@ -1024,7 +1024,7 @@ START_TEST(gauges_count_pools)
     {
         struct node *node = node_ready();
         (void)engine_owns(node);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "pool_count"), 1);
         ck_assert_uint_eq(node_metric(node, "pool_bytes"), BYTES);
         node_end(node);

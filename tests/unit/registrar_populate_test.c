@@ -62,7 +62,7 @@ static void populate_for(struct node *node, uint64_t ns, uint64_t took_ns)
         if (node->fake.held_job != NULL) {
             fake_job_run(&node->fake, took_ns);
         } else {
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
     }
 }
@@ -75,7 +75,7 @@ START_TEST(contribution_is_answered_when_its_first_puts_find_memory)
 
         uint64_t seq = contribute(node, 128 * SL_MIB);
 
-        fake_pass(&node->fake, 50 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 50 * SL_NS_PER_MS);
         ck_assert(!answered(node, seq));
         fake_job_run(&node->fake, 10 * SL_NS_PER_MS);
         ck_assert(answered(node, seq));
@@ -116,7 +116,7 @@ START_TEST(slow_memory_delays_a_contribution_for_a_moment_at_most)
     {
         struct node *node = node_held(lent);
         uint64_t seq = contribute(node, 128 * SL_MIB);
-        fake_pass(&node->fake, 201 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 201 * SL_NS_PER_MS);
         ck_assert(answered(node, seq));
         node_end(node);
     }
@@ -135,7 +135,7 @@ START_TEST(contribution_without_memory_is_answered_and_puts_are_refused)
         ck_assert(node_reserve(node, &ask, &grants));
 
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
-        fake_pass(&node->fake, 50 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 50 * SL_NS_PER_MS);
         ck_assert_ptr_nonnull(strstr(state_of(node)->health_reason, "the system gave"));
         node_end(node);
     }
@@ -194,7 +194,7 @@ START_TEST(large_batch_gets_its_memory_by_and_by_without_any_thread)
         ck_assert(!done);
         ck_assert_uint_le(before, 8 * SL_MIB);
         for (uint32_t i = 0; i < 32 && !done; i++) {
-            fake_pass(&node->fake, SL_NS_PER_US);
+            fake_advance(&node->fake, SL_NS_PER_US);
             ck_assert_uint_le(there(node), before + 8 * SL_MIB);
             before = there(node);
             done = node_reserved(node, &ask, &grants);
@@ -217,7 +217,7 @@ START_TEST(nothing_is_evicted_while_memory_is_on_its_way)
             node_put(node, "client.1", key, SL_MIB);
         }
         ck_assert_uint_eq(node_metric(node, "evicted_count"), 0);
-        ck_assert(node_sees(node, "k0"));
+        ck_assert(node_is_visible(node, "k0"));
         node_end(node);
     }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(large_value_on_disk_is_read_while_memory_is_on_its_way)
         uint32_t read = 0;
         for (uint32_t i = 0; i < 3000 && read == 0;
              i++) { /* ticks as they come on a slow machine */
-            fake_pass(&node->fake, 5 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 5 * SL_NS_PER_MS);
             read = tierer_read(node, SL_OK);
         }
 
@@ -297,7 +297,7 @@ START_TEST(what_writers_need_next_comes_without_a_pause_and_the_rest_with_pauses
             uint64_t before = there(node);
             ck_assert_uint_lt(node->fake.env.now_ns - from_ns, 60 * SL_NS_PER_S);
             if (node->fake.held_job == NULL) {
-                fake_pass(&node->fake, SL_NS_PER_MS);
+                fake_advance(&node->fake, SL_NS_PER_MS);
                 continue;
             }
             ck_assert_uint_eq(node->fake.held_threads, 1);
@@ -376,7 +376,7 @@ START_TEST(granted_memory_stays_ahead_of_a_writer)
             if (node->fake.held_job != NULL) {
                 fake_job_run(&node->fake, SL_NS_PER_MS);
             } else {
-                fake_pass(&node->fake, SL_NS_PER_MS);
+                fake_advance(&node->fake, SL_NS_PER_MS);
             }
             ck_assert(!state_of(node)->populate->hurried);
             uint64_t ahead = reg_free_bytes(state_of(node));
@@ -431,7 +431,7 @@ START_TEST(restarted_registrar_goes_on_where_the_one_before_was)
 
         ck_assert_uint_eq(there(node), before);
         node_client(node, "client.1", 11);
-        ck_assert(node_sees(node, "k"));
+        ck_assert(node_is_visible(node, "k"));
         (void)node_grant(node, "client.1", "l", SL_MIB);
         populate_for(node, 5 * SL_NS_PER_S, SL_NS_PER_MS);
         ck_assert_uint_ge(there(node), 128 * SL_MIB);
@@ -451,7 +451,7 @@ START_TEST(contribution_ends_before_its_memory_came)
 
         ck_assert_int_eq(reply.code, SL_ERR_CANCELLED);
         ck_assert_uint_eq(state_of(node)->contributions->asked, 0);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         node_end(node);
     }
 END_TEST

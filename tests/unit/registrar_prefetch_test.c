@@ -134,11 +134,11 @@ START_TEST(prefetch_in_flight_is_bounded_in_bytes)
         struct sl_msg first, more;
         uint64_t seq = prefetch(node, 0, 16);
 
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &first));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &first));
         ck_assert_uint_eq(first.body.disk_read.items.count, 4); /* 256 KiB */
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &more));
         (void)promote(node, 15);
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &more));
         (void)tierer_read(node, SL_OK);
         answer_read(node, &first, 4);
 
@@ -164,7 +164,7 @@ START_TEST(a_value_larger_than_the_bound_is_read_alone)
 
         uint64_t seq = prefetch(node, 0, 2);
 
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &request));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &request));
         ck_assert_uint_eq(request.body.disk_read.items.count, 1);
         answer_read(node, &request, 1);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
@@ -178,7 +178,7 @@ START_TEST(a_demand_load_overtakes_what_is_queued)
         struct node *node = node_on_disk(40);
         struct sl_msg ahead, read;
         uint64_t asked = prefetch(node, 0, 12);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &ahead));
 
         uint64_t wanted = promote(node, 39);
 
@@ -196,7 +196,7 @@ START_TEST(a_queued_key_that_a_demand_load_wants_is_read_once_and_at_once)
         struct node *node = node_on_disk(12);
         struct sl_msg ahead, read;
         uint64_t asked = prefetch(node, 0, 12);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &ahead));
 
         uint64_t wanted = promote(node, 11);
 
@@ -217,7 +217,7 @@ START_TEST(a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice
         struct node *node = node_on_disk(2);
         struct sl_msg ahead, raise, none;
         (void)prefetch(node, 0, 2);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &ahead));
         uint64_t generation = ahead.body.disk_read.items.at[1].generation;
         struct sl_msg kept = ahead;
 
@@ -232,7 +232,7 @@ START_TEST(a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice
     }
 END_TEST
 
-START_TEST(prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads)
+START_TEST(unread_prefetched_values_take_a_quarter_of_memory_at_most)
     {
         struct node *node = node_on_disk(64);
         uint64_t seq = prefetch(node, 0, 20);
@@ -289,7 +289,7 @@ START_TEST(above_the_watermark_what_was_read_goes_too)
         }
 
         for (uint32_t i = 0; i < 20; i++) {
-            fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 20 * SL_NS_PER_MS);
         }
 
         ck_assert_uint_le(node_metric(node, "used_bytes"), 4 * SL_MIB * 7 / 10);
@@ -361,15 +361,15 @@ START_TEST(prefetch_ends_at_its_deadline)
         struct node *node = node_on_disk(12);
         struct sl_msg ahead, more;
         uint64_t seq = ask(node, true, "client.1", 0, 12, 50 * SL_NS_PER_MS);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &ahead));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &ahead));
 
-        fake_pass(&node->fake, 51 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 51 * SL_NS_PER_MS);
 
         ck_assert_int_eq(answer(node, "client.1", seq, 0), SL_ERR_TIMEOUT);
         ck_assert_int_eq(answer(node, "client.1", seq, 11), SL_ERR_TIMEOUT);
         answer_read(node, &ahead, 4);
         ck_assert(in_memory(node, 0)); /* it was in flight */
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &more));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &more));
         node_end(node);
     }
 END_TEST
@@ -388,7 +388,7 @@ START_TEST(prefetch_waits_for_who_waits_for_memory)
         ck_assert(!node_reserve(node, &ask, &grants));
 
         uint64_t seq = prefetch(node, 0, 2);
-        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &none));
+        ck_assert(!fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &none));
         (void)tierer_write(node, 1, SL_OK);
 
         ck_assert(node_reserved(node, &ask, &grants));
@@ -413,8 +413,8 @@ START_TEST(prefetch_of_a_dead_tierer_goes_on_with_its_successor)
         }
         uint64_t seq = prefetch(node, 0, 2);
         struct sl_msg lost;
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &lost));
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &lost));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, found, 2, true, true, NULL);
 
@@ -612,7 +612,7 @@ static const struct {
     {.for_ns = 0, .stays = false}, /* a client wants them at some time */
 };
 
-START_TEST(what_a_session_comes_back_to_stays_in_memory_until_then)
+START_TEST(values_of_a_session_stay_in_memory_until_it_returns)
     {
         struct node *node = node_on_disk(8);
         uint64_t seq = returning(node, 0, 4, returns[_i].for_ns);
@@ -634,7 +634,7 @@ START_TEST(when_its_time_is_over_it_goes_as_all_others)
         (void)returning(node, 0, 4, 5 * SL_NS_PER_S);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 4);
 
-        fake_pass(&node->fake, 7 * SL_NS_PER_S);
+        fake_advance(&node->fake, 7 * SL_NS_PER_S);
         fill(node, 200);
 
         ck_assert(!in_memory(node, 0) && !in_memory(node, 3));
@@ -713,7 +713,7 @@ START_TEST(the_room_of_a_session_that_came_back_is_the_next_ones)
             uint64_t used = promote(node, n); /* like a reader's note of it */
             ck_assert_int_eq(answer(node, "client.2", used, 0), SL_ERR_EXISTS);
         }
-        fake_pass(&node->fake, (rooms[_i].how == ITS_TIME_IS_OVER ? 61 : 1) * SL_NS_PER_S);
+        fake_advance(&node->fake, (rooms[_i].how == ITS_TIME_IS_OVER ? 61 : 1) * SL_NS_PER_S);
 
         uint64_t seq = returning(node, 20, 20, 60 * SL_NS_PER_S);
 
@@ -737,7 +737,7 @@ int main(void)
     tcase_add_test(tcase, a_demand_load_overtakes_what_is_queued);
     tcase_add_test(tcase, a_queued_key_that_a_demand_load_wants_is_read_once_and_at_once);
     tcase_add_test(tcase, a_key_in_flight_that_a_demand_load_wants_is_raised_and_not_read_twice);
-    tcase_add_test(tcase, prefetch_takes_no_more_than_a_quarter_of_memory_before_somebody_reads);
+    tcase_add_test(tcase, unread_prefetched_values_take_a_quarter_of_memory_at_most);
     tcase_add_test(tcase, prefetch_takes_the_place_of_the_oldest_that_are_on_disk_alone);
     tcase_add_loop_test(tcase, above_the_watermark_what_was_read_goes_too, 0, 2);
     tcase_add_test(tcase, prefetch_evicts_nothing_that_is_not_on_disk);
@@ -752,7 +752,7 @@ int main(void)
     tcase_add_loop_test(tcase, write_back_yields_to_reads, 0, 2);
     tcase_add_loop_test(tcase, who_waits_for_memory_or_for_the_disk_raises_write_back, 0, 2);
     tcase_add_test(tcase, a_backlog_raises_write_back);
-    tcase_add_loop_test(tcase, what_a_session_comes_back_to_stays_in_memory_until_then, 0,
+    tcase_add_loop_test(tcase, values_of_a_session_stay_in_memory_until_it_returns, 0,
                         (int)SL_COUNT(returns));
     tcase_add_test(tcase, when_its_time_is_over_it_goes_as_all_others);
     tcase_add_test(tcase, sessions_have_half_of_memory_and_what_does_not_fit_is_not_begun);

@@ -112,7 +112,7 @@ START_TEST(what_was_wanted_and_is_on_disk_alone_is_written_anew)
 
         ck_assert(reclaimed(node, seq));
         ck_assert(in_memory(node, 0) && !on_disk(node, 0));
-        ck_assert(!node_sees(node, key_of(1)));
+        ck_assert(!node_is_visible(node, key_of(1)));
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
         struct sl_entry entry;
         ck_assert(node_entry(node, key_of(0), &entry));
@@ -136,7 +136,7 @@ START_TEST(nobody_wanted_it_since_so_it_goes_next_time)
         seq = reclaim_ask(node, 2);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         node_end(node);
     }
 END_TEST
@@ -163,7 +163,7 @@ START_TEST(a_share_of_the_segment_is_kept_what_was_wanted_last_first)
         ck_assert(reclaimed(node, seq));
         for (uint32_t n = 0; n < 16; n++) {
             bool kept = n >= 8 && n < 8 + SEGMENT_BY;
-            ck_assert_msg(node_sees(node, key_of(n)) == kept, "value %u", n);
+            ck_assert_msg(node_is_visible(node, key_of(n)) == kept, "value %u", n);
         }
         node_end(node);
     }
@@ -182,7 +182,7 @@ START_TEST(what_was_wanted_long_ago_is_not_kept)
         uint64_t seq = reclaim_ask(node, 1);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         node_end(node);
     }
 END_TEST
@@ -191,15 +191,15 @@ START_TEST(a_reclaim_waits_a_moment_and_no_longer)
     {
         struct node *node = node_with(1, 1);
         uint64_t seq = reclaim_ask(node, 1);
-        fake_pass(&node->fake, (WAIT_MS - 1) * SL_NS_PER_MS);
+        fake_advance(&node->fake, (WAIT_MS - 1) * SL_NS_PER_MS);
         ck_assert(!reclaimed(node, seq));
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 2 * SL_NS_PER_MS);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1); /* too late */
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
         node_end(node);
@@ -258,7 +258,7 @@ START_TEST(what_is_removed_while_it_is_kept_stays_removed)
         ck_assert_uint_eq(forget.body.disk_forget.items.at[0].segment, 1);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
         ck_assert(reclaimed(node, going));
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_uint_eq(node_metric(node, "write_behind_pending_count"), 0);
         node_end(node);
@@ -289,17 +289,17 @@ START_TEST(what_is_removed_after_its_segment_went_does_not_come_back)
         uint64_t removing = keys_ask(node, SL_MSG_REMOVE, 0);
         (void)tierer_write(node, 2, SL_OK);
         bool promised = fake_take_reply(&node->fake, "client.1", removing, &reply);
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, found, 2, true, true, codes);
 
         ck_assert(!promised); /* not before a tombstone */
         ck_assert_int_eq(codes[0], SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", removing, &reply));
         ck_assert_uint_eq(reply.body.remove_reply.codes.at[0], SL_OK);
-        ck_assert(node_sees(node, key_of(1)));
+        ck_assert(node_is_visible(node, key_of(1)));
         node_end(node);
     }
 END_TEST
@@ -317,9 +317,9 @@ START_TEST(a_tierer_that_dies_meanwhile_loses_nothing)
                                       .offset = entry.disk.offset_bytes};
         }
         (void)reclaim_ask(node, 1);
-        fake_die(&node->fake, proc_of(TIERER_PID));
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
         ck_assert(on_disk(node, 0) && on_disk(node, 1));
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, found, 2, true, true, NULL);
@@ -352,8 +352,8 @@ START_TEST(a_block_is_kept_whole_or_not_at_all)
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(node_sees(node, "m/b/0") && node_sees(node, "m/b/1"));
-        ck_assert(!node_sees(node, "m/c/0"));
+        ck_assert(node_is_visible(node, "m/b/0") && node_is_visible(node, "m/b/1"));
+        ck_assert(!node_is_visible(node, "m/c/0"));
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
         node_end(node);
     }
@@ -408,7 +408,7 @@ static void block_hold(struct node *node, uint32_t parts)
 }
 
 /* A request that cannot get space, and for which everything is evicted. */
-static void squeeze_in_vain(struct node *node)
+static void squeeze_fails(struct node *node)
 {
     static struct grants grants;
     struct want want = {.key = "squeeze", .length = 4 * SL_MIB};
@@ -430,7 +430,7 @@ START_TEST(what_is_held_and_on_disk_alone_comes_into_memory)
         block_hold(node, 2);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 2);
         ck_assert(block_is(node, 2, true));
-        squeeze_in_vain(node);
+        squeeze_fails(node);
         ck_assert(block_is(node, 2, true));
         block_hold(node, 2); /* no value is read twice */
         ck_assert_uint_eq(tierer_read(node, SL_OK), 0);
@@ -451,7 +451,7 @@ START_TEST(what_is_held_in_memory_outlives_its_segment)
 
         ck_assert(reclaimed(node, reclaim_ask(node, 1)));
 
-        squeeze_in_vain(node);
+        squeeze_fails(node);
         ck_assert(block_is(node, 8, true));
         node_end(node);
     }
@@ -463,7 +463,7 @@ START_TEST(what_is_held_and_being_read_is_waited_for)
         struct node *node = node_with_block(2 * SEGMENT_BY);
         block_hold(node, 2 * SEGMENT_BY);
         uint64_t seq = reclaim_ask(node, 1);
-        fake_pass(&node->fake, 2 * WAIT_MS * SL_NS_PER_MS);
+        fake_advance(&node->fake, 2 * WAIT_MS * SL_NS_PER_MS);
         ck_assert(!reclaimed(node, seq));
 
         ck_assert_uint_eq(tierer_read(node, SL_OK), 2 * SEGMENT_BY);
@@ -485,14 +485,14 @@ START_TEST(a_segment_stays_when_what_is_held_there_cannot_be_read)
         ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 2);
         ck_assert(!reclaimed(node, seq)); /* not at once: the tierer would ask in a loop */
 
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_BUSY);
         ck_assert(block_is(node, 2, false));
         block_let_go(node);
         ck_assert(reclaimed(node, reclaim_ask(node, 1)));
-        ck_assert(!node_sees(node, "m/h/0"));
+        ck_assert(!node_is_visible(node, "m/h/0"));
         node_end(node);
     }
 END_TEST
@@ -508,7 +508,7 @@ START_TEST(what_is_held_and_being_prefetched_is_raised)
         ck_assert_uint_eq(tierer_read(node, SL_ERR_DEVICE), 1);
         ahead.body.bring = (struct sl_body_bring){.keys = {.at = &key, .count = 1}, .ahead = true};
         fake_give(&node->fake, "client.1", &ahead);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &read));
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &read));
         uint64_t generation = read.body.disk_read.items.at[0].generation;
 
         (void)reclaim_ask(node, 1);
@@ -552,10 +552,10 @@ START_TEST(a_hold_that_ends_meanwhile_keeps_no_segment)
         uint64_t seq = reclaim_ask(node, 1);
         block_let_go(node);
 
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(!node_sees(node, "m/h/0"));
+        ck_assert(!node_is_visible(node, "m/h/0"));
         node_end(node);
     }
 END_TEST
@@ -579,7 +579,7 @@ START_TEST(a_new_registrar_brings_what_is_held_into_memory)
         tierer_found(node, &found, 1, true, true, NULL);
 
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
-        squeeze_in_vain(node);
+        squeeze_fails(node);
         ck_assert(block_is(node, 1, true));
         node_end(node);
     }
@@ -623,9 +623,9 @@ START_TEST(what_has_no_room_in_memory_goes_at_once)
         ck_assert(reclaimed(node, seq));
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 0);
         for (uint32_t n = 0; n < 4; n++) {
-            ck_assert(!node_sees(node, key_of(n)));
+            ck_assert(!node_is_visible(node, key_of(n)));
         }
-        ck_assert(node_sees(node, "new0") && node_sees(node, "new63"));
+        ck_assert(node_is_visible(node, "new0") && node_is_visible(node, "new63"));
         node_end(node);
     }
 END_TEST
@@ -638,7 +638,7 @@ START_TEST(what_cannot_be_read_any_more_goes)
         ck_assert_uint_eq(tierer_prefetch(node, SL_ERR_CORRUPT), 1);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(!node_sees(node, key_of(0)));
+        ck_assert(!node_is_visible(node, key_of(0)));
         node_end(node);
     }
 END_TEST
@@ -666,7 +666,7 @@ START_TEST(what_is_worth_most_is_written_anew)
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
         ck_assert(on_disk(node, 6) && on_disk(node, 7));
         for (uint32_t n = 0; n < 6; n++) {
-            ck_assert(!node_sees(node, key_of(n)));
+            ck_assert(!node_is_visible(node, key_of(n)));
         }
         node_end(node);
     }
@@ -687,8 +687,8 @@ static struct node *node_with_kept(uint32_t count, uint32_t kept)
     for (uint32_t n = 0; n < count; n++) {
         char key[16];
         (void)snprintf(key, sizeof(key), "m/%u", n);
-        node_put_said(node, "client.1", key, n == 1 ? reg_hash("m/0", 3) : 0, LENGTH,
-                      (kept >> n & 1) != 0 ? &keep : &nothing);
+        node_put_hinted(node, "client.1", key, n == 1 ? reg_hash("m/0", 3) : 0, LENGTH,
+                        (kept >> n & 1) != 0 ? &keep : &nothing);
     }
     ck_assert_uint_eq(tierer_write(node, 1, SL_OK), count);
     squeeze(node);
@@ -703,14 +703,14 @@ START_TEST(what_is_to_be_kept_is_written_anew_with_what_is_before_it)
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(node_sees(node, "m/0/0") && node_sees(node, "m/1/0"));
-        ck_assert(!node_sees(node, "m/2/0"));
+        ck_assert(node_is_visible(node, "m/0/0") && node_is_visible(node, "m/1/0"));
+        ck_assert(!node_is_visible(node, "m/2/0"));
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 2);
         squeeze(node); /* it was written to disk again, with the rest of its time */
         seq = reclaim_ask(node, 2);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 2);
         ck_assert(reclaimed(node, seq));
-        ck_assert(node_sees(node, "m/0/0") && node_sees(node, "m/1/0"));
+        ck_assert(node_is_visible(node, "m/0/0") && node_is_visible(node, "m/1/0"));
         node_end(node);
     }
 END_TEST
@@ -719,11 +719,11 @@ START_TEST(what_was_to_be_kept_goes_when_its_time_is_over)
     {
         struct node *node = node_with_kept(3, 2);
 
-        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        fake_advance(&node->fake, 61 * SL_NS_PER_S);
         uint64_t seq = reclaim_ask(node, 1);
 
         ck_assert(reclaimed(node, seq));
-        ck_assert(!node_sees(node, "m/0/0") && !node_sees(node, "m/1/0"));
+        ck_assert(!node_is_visible(node, "m/0/0") && !node_is_visible(node, "m/1/0"));
         node_end(node);
     }
 END_TEST
@@ -870,7 +870,7 @@ START_TEST(what_leaves_while_its_file_goes_does_not_come_back)
         uint64_t seq = go_away(node, way, 7);
         ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
         if (_i >= WAYS) {
-            fake_die(&node->fake, proc_of(TIERER_PID));
+            fake_process_end(&node->fake, proc_of(TIERER_PID));
             tierer_arrive(node, TIERER_PID + 1);
             tierer_found(node, &found, 1, true, true, &code);
             ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
@@ -878,13 +878,13 @@ START_TEST(what_leaves_while_its_file_goes_does_not_come_back)
         uint32_t forgotten = 0;
         for (uint32_t now = 1; now > 0; forgotten += now) {
             now = tierer_forget(node, SL_OK);
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
 
         ck_assert_uint_ge(forgotten, way == ALL_REMOVED && _i < WAYS ? MANY : 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(way == REPLACED || !node_sees(node, key_of(7)));
+        ck_assert(way == REPLACED || !node_is_visible(node, key_of(7)));
         node_end(node);
     }
 END_TEST
@@ -925,7 +925,7 @@ START_TEST(what_goes_is_read_no_more_and_can_be_put)
         ck_assert(in_memory(node, 7) && !on_disk(node, 7));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         seq = tierer_reclaim(node, 1, true);
-        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 10 * SL_NS_PER_MS);
         ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
         ck_assert_uint_eq(keys_known(node), 1);
         node_end(node);
@@ -938,7 +938,7 @@ START_TEST(what_does_not_go_after_all_is_read_again)
         struct node *node = node_with_many();
         struct sl_msg reply;
         (void)reclaim_going(node);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
 
         uint64_t seq = keys_ask(node, SL_MSG_BRING, 7);
 
@@ -958,7 +958,7 @@ START_TEST(a_request_that_was_answered_and_comes_late_changes_nothing)
         again.seq = reclaim_going(node);
         if (_i == 1) {
             uint64_t seq = tierer_reclaim(node, 1, true);
-            fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+            fake_advance(&node->fake, 10 * SL_NS_PER_MS);
             ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
         }
 
@@ -978,8 +978,8 @@ START_TEST(a_segment_that_was_read_when_its_answer_came_is_asked_for_again)
         struct sl_msg read, reply, done = {.code = SL_OK};
         uint64_t codes[1] = {SL_OK};
         uint64_t seq = reclaim_ask(node, 1);
-        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &read));
-        fake_pass(&node->fake, 300 * SL_NS_PER_MS);
+        ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &read));
+        fake_advance(&node->fake, 300 * SL_NS_PER_MS);
         ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
         done.body.disk_read_reply.codes = (struct sl_u64s){codes, 1};
         fake_answer(&node->fake, "tierer.0", &read, &done);
@@ -987,7 +987,7 @@ START_TEST(a_segment_that_was_read_when_its_answer_came_is_asked_for_again)
         seq = reclaim_ask(node, 1);
 
         ck_assert(reclaimed(node, seq));
-        while (fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_AHEAD, &reply)) {
+        while (fake_take(&node->fake, "tierer.0", SL_MSG_DISK_READ | FAKE_PREFETCH, &reply)) {
             ck_assert_uint_eq(reply.seq, read.seq); /* it was sent again, and no other */
         }
         node_end(node);
@@ -1003,7 +1003,7 @@ START_TEST(a_file_that_has_gone_is_told_to_another_registrar)
         node_restart(node);
 
         uint64_t seq = tierer_reclaim(node, 1, true);
-        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 10 * SL_NS_PER_MS);
 
         ck_assert(fake_take_reply(&node->fake, "tierer.0", seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
@@ -1033,7 +1033,7 @@ START_TEST(what_is_wanted_is_kept_though_its_segment_loses_most_meanwhile)
 
         uint64_t seq = reclaim_ask(node, 1);
         want(node, 4001); /* its new record is listed */
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
 
         ck_assert(reclaimed(node, seq));
         ck_assert_uint_ge(tierer_write(node, 2, SL_OK), 1);
@@ -1062,9 +1062,9 @@ START_TEST(what_is_wanted_is_kept_though_it_leaves_memory_meanwhile)
         squeeze(node);
         ck_assert(!in_memory(node, 0));
 
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
         ck_assert(reclaimed(node, seq));
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
         ck_assert(on_disk(node, 0));
@@ -1077,12 +1077,12 @@ START_TEST(a_tierer_that_dies_while_its_file_goes_has_it_or_not)
         struct node *node = node_with_many();
         (void)reclaim_going(node);
 
-        fake_die(&node->fake, proc_of(TIERER_PID));
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_advance(&node->fake, SL_NS_PER_MS);
         tierer_arrive(node, TIERER_PID + 1);
         struct found found = {.key = key_of(7), .length = 100, .segment = 1, .offset = 7 * 4096ul};
         tierer_found(node, &found, 1, true, true, NULL);
-        fake_pass(&node->fake, 10 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 10 * SL_NS_PER_MS);
 
         ck_assert_uint_eq(keys_known(node), 1);
         want(node, 7);
@@ -1105,7 +1105,7 @@ START_TEST(what_is_kept_is_waited_for_after_a_long_look)
         ck_assert(!reclaimed(node, seq));
 
         ck_assert_uint_eq(tierer_prefetch(node, SL_OK), 1);
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
 
         ck_assert(reclaimed(node, seq));
         ck_assert(in_memory(node, 0));
@@ -1137,24 +1137,24 @@ START_TEST(a_block_is_kept_by_each_disk_on_its_own)
         struct sl_text names[] = {sl_text_of("m/b/0"), sl_text_of("m/b/1")};
         struct sl_msg bring = {.type = SL_MSG_BRING}, reply;
         node_client(node, "client.1", 11);
-        tierer_play(0, "disk A");
+        tierer_select(0, "disk A");
         tierer_arrive(node, TIERER_PID);
         tierer_found(node, NULL, 0, true, false, NULL);
         disk_found_many(node, 0, false);
         tierer_found(node, &parts[0], 1, false, true, NULL);
-        tierer_play(1, "disk B");
+        tierer_select(1, "disk B");
         tierer_arrive(node, TIERER_PID + 1);
         tierer_found(node, &parts[1], 1, true, false, NULL);
         bring.body.bring.keys = (struct sl_texts){.at = names, .count = 2};
         fake_give(&node->fake, "client.1", &bring);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
-        tierer_play(0, "disk A");
+        tierer_select(0, "disk A");
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", bring.seq, &reply));
         squeeze(node);
-        tierer_play(1, "disk B");
+        tierer_select(1, "disk B");
         disk_found_many(node, 1, true);
-        tierer_play(0, "disk A");
+        tierer_select(0, "disk A");
         uint64_t seq = reclaim_ask(node, 1);
         for (uint32_t turns = 0; turns < MANY; turns++) {
             turn(node); /* it waits for its part */

@@ -49,7 +49,7 @@ static void recording_end(struct node *node)
 /* Buffered events are written to the file within a second. */
 static void settle(struct node *node)
 {
-    fake_pass(&node->fake, 3 * SL_NS_PER_S);
+    fake_advance(&node->fake, 3 * SL_NS_PER_S);
 }
 
 static struct sl_pins *pins_of(struct node *node, const char *name, uint32_t pid)
@@ -314,7 +314,7 @@ START_TEST(a_file_of_somebody_else_is_left_alone)
         ck_assert_int_eq(fstat(fd, &about), 0);
         ck_assert_int_eq(about.st_size, 8);
         ck_assert_int_eq(close(fd), 0);
-        ck_assert(node_sees(node, "k")); /* the node still serves */
+        ck_assert(node_is_visible(node, "k")); /* the node still serves */
         ck_assert(!((struct registrar *)node->fake.state)->recorder->on);
         recording_end(node);
     }

@@ -61,7 +61,7 @@ static bool holds(struct node *node, const char *key, const char *content)
 static void settle(struct node *node)
 {
     for (uint32_t i = 0; i < 10; i++) {
-        fake_pass(&node->fake, 20 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 20 * SL_NS_PER_MS);
     }
 }
 
@@ -169,12 +169,12 @@ START_TEST(a_writer_that_dies_or_is_late_changes_nothing)
         node_client(node, "client.2", 12);
         node_put(node, "client.1", "k", 5000);
         ck_assert_int_eq(reserve_replace(node, "client.2", "k", 6000, &grant), SL_OK);
-        fake_die(&node->fake, proc_of(12));
+        fake_process_end(&node->fake, proc_of(12));
         ck_assert(holds(node, "k", "k"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
 
         ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
-        fake_pass(&node->fake, 3 * SL_NS_PER_S); /* reservation_ttl is 2 s */
+        fake_advance(&node->fake, 3 * SL_NS_PER_S); /* reservation_ttl is 2 s */
 
         ck_assert_int_eq(commit_as(node, "client.1", &grant, "late"), SL_ERR_STALE);
         ck_assert(holds(node, "k", "k"));
@@ -273,7 +273,7 @@ START_TEST(a_slow_put_may_be_taken_over)
         ck_assert(node_reserve(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_BUSY);
         ck_assert_uint_le(grants.at[0].busy_ns, SL_NS_PER_S);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ask.seq = 0;
         ck_assert(node_reserve(node, &ask, &grants));
@@ -391,7 +391,7 @@ START_TEST(the_deadline_ends_the_wait)
         ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
         uint64_t seq = commit_send(node, "client.1", &grant, "new", 0);
 
-        fake_pass(&node->fake, 3 * SL_NS_PER_S);
+        fake_advance(&node->fake, 3 * SL_NS_PER_S);
 
         ck_assert_int_eq(answered(node, "client.1", seq), SL_ERR_TIMEOUT);
         ck_assert(holds(node, "k", "new"));
@@ -457,7 +457,7 @@ START_TEST(the_answer_waits_when_the_new_value_is_gone_as_well)
         settle(node);
         ck_assert_uint_ge(tierer_forget(node, SL_OK), 1);
         ck_assert_int_eq(answered(node, "client.1", seq), SL_OK);
-        ck_assert(!node_sees(node, "k"));
+        ck_assert(!node_is_visible(node, "k"));
         node_end(node);
     }
 END_TEST
@@ -473,14 +473,14 @@ START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
         struct sl_entry entry;
         node_client(node, "client.1", 11);
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             tierer_arrive(node, TIERER_PID + i);
             tierer_ready(node);
         }
         node_put(node, "client.1", "other", 5000);
         node_put(node, "client.1", "k", 5000);
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             (void)tierer_write(node, 1, SL_OK);
         }
         ck_assert(node_entry(node, "k", &entry));
@@ -488,7 +488,7 @@ START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
         ck_assert_int_eq(node_remove(node, "client.1", "other"), SL_ERR_INCOMPLETE);
         ck_assert_int_eq(reserve_replace(node, "client.1", "k", 6000, &grant), SL_OK);
         (void)commit_send(node, "client.1", &grant, "new", 0);
-        tierer_play(1 - before, stores[1 - before]);
+        tierer_select(1 - before, stores[1 - before]);
         ck_assert_uint_eq(tierer_write(node, 2, SL_OK), 1);
         ck_assert(node_entry(node, "k", &entry));
         ck_assert_uint_eq(entry.disk.disk, 1 - before);
@@ -496,7 +496,7 @@ START_TEST(the_answer_waits_when_the_new_value_is_on_another_disk)
 
         ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_TIMEOUT);
         for (uint32_t i = 0; i < 2; i++) {
-            tierer_play(i, stores[i]);
+            tierer_select(i, stores[i]);
             (void)tierer_forget(node, SL_OK);
         }
         ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_OK);
@@ -549,7 +549,7 @@ START_TEST(a_value_is_not_replaced_without_room_for_its_tombstones)
         tierer_arrive(node, TIERER_PID);
         tierer_ready(node);
         node_put(node, "client.1", "written", 100); /* for as long as the test */
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         for (uint32_t i = 0; code == SL_ERR_DISK_AWAY; i++) {
             ck_assert_uint_lt(i, 40000);
             (void)snprintf(key, sizeof(key), "k%u", i);
@@ -576,12 +576,12 @@ START_TEST(a_value_is_not_replaced_without_room_for_its_tombstones)
 END_TEST
 
 /* Regression: each replacement of a key added a tombstone, until there was no space for any. */
-START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_away)
+START_TEST(a_value_replaced_often_has_one_tombstone_on_a_missing_disk)
     {
         struct node *node = node_start(disk_settings);
         struct sl_item_grant grant;
         node_client(node, "client.1", 11);
-        fake_pass(&node->fake, 6 * SL_NS_PER_S);
+        fake_advance(&node->fake, 6 * SL_NS_PER_S);
         for (uint32_t i = 0; i < 6; i++) {
             ck_assert_int_eq(reserve_replace(node, "client.1", "k", 200, &grant), SL_OK);
             ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_DISK_AWAY);
@@ -616,11 +616,11 @@ START_TEST(a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_sc
             ck_assert_int_eq(reserve_replace(node, "client.1", "k", 200, &grant), SL_OK);
             ck_assert_int_eq(commit_as(node, "client.1", &grant, "new"), SL_ERR_INCOMPLETE);
             ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
-            fake_pass(&node->fake, 3 * SL_NS_PER_S); /* its time has passed */
+            fake_advance(&node->fake, 3 * SL_NS_PER_S); /* its time has passed */
             if (i % 2 == 1) {
                 ck_assert_int_eq(node_remove(node, "client.1", "k"), SL_ERR_INCOMPLETE);
                 ck_assert_uint_eq(node_metric(node, "forget_pending_count"), 1);
-                fake_pass(&node->fake, 3 * SL_NS_PER_S);
+                fake_advance(&node->fake, 3 * SL_NS_PER_S);
             }
         }
 
@@ -727,7 +727,7 @@ START_TEST(a_commit_that_is_sent_again_puts_nothing_back)
         /* SL_ERR_STALE would make it start again, and replace the later value. */
         ck_assert_int_eq(commit_as(node, "client.1", &first, "first"), SL_OK);
 
-        ck_assert(_i > 1 ? !node_sees(node, "k") : holds(node, "k", "second"));
+        ck_assert(_i > 1 ? !node_is_visible(node, "k") : holds(node, "k", "second"));
         node_end(node);
     }
 END_TEST
@@ -764,10 +764,10 @@ START_TEST(a_removal_that_is_sent_again_spares_what_others_put)
         }
 
         ck_assert_int_eq(remove_as(node, "client.1", "k", &seq), want);
-        ck_assert(node_sees(node, "k"));
+        ck_assert(node_is_visible(node, "k"));
 
         ck_assert_int_eq(remove_as(node, "client.1", "k", &other), SL_OK); /* another one */
-        ck_assert(!node_sees(node, "k"));
+        ck_assert(!node_is_visible(node, "k"));
         node_end(node);
     }
 END_TEST
@@ -802,7 +802,7 @@ static Suite *suite(void)
     tcase_add_test(disk, the_answer_waits_when_the_new_value_is_on_another_disk);
     tcase_add_test(disk, too_many_that_wait_try_again);
     tcase_add_test(disk, a_value_is_not_replaced_without_room_for_its_tombstones);
-    tcase_add_test(disk, a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_away);
+    tcase_add_test(disk, a_value_replaced_often_has_one_tombstone_on_a_missing_disk);
     tcase_add_test(disk,
                    a_value_that_is_replaced_often_has_one_tombstone_on_a_disk_that_is_scanned);
     tcase_add_test(disk, a_removal_waits_for_what_was_replaced_before);

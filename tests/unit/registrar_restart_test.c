@@ -34,16 +34,16 @@ START_TEST(every_committed_object_is_still_there)
 
         for (uint32_t i = 0; i < 300; i++) {
             snprintf(key, sizeof(key), "k%u", i);
-            ck_assert(node_sees(node, key));
+            ck_assert(node_is_visible(node, key));
         }
-        ck_assert(node_sees(node, "m/b/4"));
+        ck_assert(node_is_visible(node, "m/b/4"));
         ck_assert(node_entry(node, "k7", &after));
         ck_assert_uint_eq(after.extent.generation, before.extent.generation);
         ck_assert_uint_eq(after.extent.offset_bytes, before.extent.offset_bytes);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
         node_put(node, "client.1", "new", 100); /* the client is known without a new HELLO */
         ck_assert_int_eq(node_remove(node, "client.1", "m/b"), SL_OK);
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         node_end(node);
     }
 END_TEST
@@ -61,8 +61,9 @@ START_TEST(recency_survives)
         node_restart(node);
         node_put(node, "client.1", "x", BIG);
 
-        ck_assert(!node_sees(node, "k0"));
-        ck_assert(node_sees(node, "k1") && node_sees(node, "k2") && node_sees(node, "k3"));
+        ck_assert(!node_is_visible(node, "k0"));
+        ck_assert(node_is_visible(node, "k1") && node_is_visible(node, "k2") &&
+                  node_is_visible(node, "k3"));
         node_end(node);
     }
 END_TEST
@@ -84,7 +85,7 @@ START_TEST(reservations_of_the_living_go_on)
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
         ck_assert_uint_eq(grants.at[0].generation, grant.generation);
         ck_assert_int_eq(node_commit(node, "client.1", "a", &grant), SL_OK);
-        ck_assert(node_sees(node, "a"));
+        ck_assert(node_is_visible(node, "a"));
         node_end(node);
     }
 END_TEST
@@ -94,10 +95,10 @@ START_TEST(reservations_keep_their_deadline)
         struct node *node = node_start(NULL);
         node_client(node, "client.1", 11);
         struct sl_item_grant grant = node_grant(node, "client.1", "a", 5000);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         node_restart(node);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
         node_restart(node); /* and so does a quarantine */
@@ -139,7 +140,7 @@ START_TEST(what_belongs_to_those_who_died_meanwhile_is_freed)
         ck_assert_int_eq(node_commit(node, "client.1", "p0", &grants.at[0]), SL_OK);
         fake_stop(&node->fake);
 
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
         struct sl_error why;
         ck_assert_int_eq(fake_start(&node->fake, &why), SL_OK);
 
@@ -171,7 +172,7 @@ START_TEST(a_block_half_written_is_completed_by_its_living_owner)
         node_restart(node);
         ck_assert_int_eq(node_commit(node, "coordinator", "p1", &grants.at[1]), SL_OK);
 
-        ck_assert(node_sees(node, "p0") && node_sees(node, "p1"));
+        ck_assert(node_is_visible(node, "p0") && node_is_visible(node, "p1"));
         node_end(node);
     }
 END_TEST
@@ -203,7 +204,7 @@ START_TEST(a_block_whose_commit_was_cut_short_is_completed_by_its_owner)
 
         ck_assert_int_eq(node_commit(node, "coordinator", "p1", &grants.at[1]), SL_OK);
         ck_assert_int_eq(node_commit(node, "coordinator", "p0", &grants.at[0]), SL_OK);
-        ck_assert(node_sees(node, "p0") && node_sees(node, "p1"));
+        ck_assert(node_is_visible(node, "p0") && node_is_visible(node, "p1"));
         ck_assert_uint_eq(node_metric(node, "block_count"), 1);
         node_end(node);
     }
@@ -228,7 +229,7 @@ START_TEST(a_block_half_written_is_dropped_at_its_deadline_by_the_successor)
         ck_assert_int_eq(node_commit(node, "coordinator", "p0", &grants.at[0]), SL_OK);
 
         node_restart(node);
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert_uint_eq(node_metric(node, "block_count"), 0);
         ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
@@ -273,7 +274,7 @@ START_TEST(pins_hold_across_a_restart)
                      grant.offset_bytes >= entry.extent.offset_bytes + BIG;
         ck_assert(apart);
         sl_pins_release(pins, pin);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "retired_count"), 0);
         sl_pins_destroy(&pins);
         node_end(node);
@@ -432,10 +433,10 @@ START_TEST(a_removal_under_way_is_finished_by_the_successor)
         node_restart(node);
         seq = remove_ask(node, "a"); /* sent again */
 
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         tierer_found(node, &found, 1, true, true, &code);
         ck_assert_int_eq(code, SL_ERR_NOT_FOUND);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert(!fake_take_reply(&node->fake, "client.1", seq, &reply));
         ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
         ck_assert(fake_take_reply(&node->fake, "client.1", seq, &reply));
@@ -498,16 +499,16 @@ START_TEST(a_promotion_under_way_is_fenced)
         fake_give(&node->fake, "client.1", &msg);
 
         node_restart(node);
-        fake_pass(&node->fake, 1);
+        fake_advance(&node->fake, 1);
         node->fake.wake_ns = node->fake.env.now_ns;
-        fake_pass(&node->fake, 1);
+        fake_advance(&node->fake, 1);
 
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
         tierer_fenced(node);
         ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
         fake_answer(&node->fake, "tierer.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
-        ck_assert(node_sees(node, "a")); /* still on disk */
+        ck_assert(node_is_visible(node, "a")); /* still on disk */
         node_end(node);
     }
 END_TEST
@@ -517,14 +518,14 @@ START_TEST(transient_blocks_keep_their_end)
         struct node *node = node_start(NULL);
         node_client(node, "client.1", 11);
         node_put_block(node, "client.1", "m/b", 2, 5000, 3 * SL_NS_PER_S);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         node_restart(node);
-        fake_pass(&node->fake, SL_NS_PER_S);
-        ck_assert(node_sees(node, "m/b/0"));
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
+        ck_assert(node_is_visible(node, "m/b/0"));
+        fake_advance(&node->fake, SL_NS_PER_S);
 
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         node_end(node);
     }
 END_TEST
@@ -636,11 +637,11 @@ START_TEST(what_left_is_known_to_the_next_registrar)
 
         self = node->fake.state;
         ck_assert_uint_eq(sl_density_stats(self->units->density).ghost_count, 0);
-        fake_pass(&node->fake, SL_NS_PER_MS); /* after the first answers */
+        fake_advance(&node->fake, SL_NS_PER_MS); /* after the first answers */
         stats = sl_density_stats(self->units->density);
         ck_assert_uint_eq(stats.ghost_count, 2 * REG_GONE_LOT);
         ck_assert_uint_eq(notes_of(self, REG_BLOB_GONE), 2);
-        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_is_visible(node, "k0"));
         node_put(node, "client.1", "k0", 4096);
         ck_assert_int_eq(sl_index_find_any(self->index, "k0", 2, &entry), SL_OK);
         reg_unit_judge(self, entry.ref, &judged);
@@ -662,7 +663,7 @@ START_TEST(the_boot_generation_tells_a_new_registrar)
         struct node *node = node_start(NULL);
         struct sl_msg msg = {.type = SL_MSG_HELLO}, reply;
         struct sl_proc_id proc = proc_of(11);
-        fake_live(&node->fake, proc);
+        fake_process_add(&node->fake, proc);
         msg.body.hello = (struct sl_body_hello){.role = sl_text_of("client"),
                                                 .name = sl_text_of("client.1"),
                                                 .pid = 11,
@@ -753,10 +754,12 @@ START_TEST(a_record_that_no_registrar_wrote_is_dropped)
         struct sl_error why = {0};
         ck_assert_msg(fake_start(&node->fake, &why) == SL_OK, "%s", why.text);
 
-        ck_assert_msg(node_sees(node, "a") != node_sees(node, "b"), "%s", strangers[_i].what);
-        ck_assert(strangers[_i].own_space ? node_sees(node, "a") : true);
+        ck_assert_msg(node_is_visible(node, "a") != node_is_visible(node, "b"), "%s",
+                      strangers[_i].what);
+        ck_assert(strangers[_i].own_space ? node_is_visible(node, "a") : true);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
-        ck_assert_int_eq(node_remove(node, "client.1", node_sees(node, "a") ? "a" : "b"), SL_OK);
+        ck_assert_int_eq(node_remove(node, "client.1", node_is_visible(node, "a") ? "a" : "b"),
+                         SL_OK);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }
@@ -790,7 +793,7 @@ START_TEST(churn_and_restarts_lose_nothing)
         for (uint32_t round = 0; round < 10; round++) {
             for (uint32_t i = 0; i < 100; i++) {
                 snprintf(key, sizeof(key), i % 5 == 0 ? "r%u.%u/0" : "r%u.%u", round, i);
-                ck_assert(node_sees(node, key) == (i % 9 != 0));
+                ck_assert(node_is_visible(node, key) == (i % 9 != 0));
             }
         }
         node_end(node);

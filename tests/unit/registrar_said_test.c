@@ -32,8 +32,8 @@ static void block_put(struct node *node, uint32_t number, const char *parent,
 {
     char key[32];
     (void)snprintf(key, sizeof(key), "m/%u", number);
-    node_put_said(node, "client.1", key, parent != NULL ? reg_hash(parent, strlen(parent)) : 0,
-                  BLOCK_BYTES, said);
+    node_put_hinted(node, "client.1", key, parent != NULL ? reg_hash(parent, strlen(parent)) : 0,
+                    BLOCK_BYTES, said);
 }
 
 static struct sl_density_note view_of(struct node *node, const char *key)
@@ -86,7 +86,7 @@ START_TEST(what_comes_with_a_load_is_known_of_the_block)
         ck_assert(node_entry(node, "m/2/0", &entry));
 
         sl_pins_note_hints(pins, entry.ref, entry.extent.generation, sl_packed_hints_pack(&all));
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         check_all_is_known(node, "m/2");
         ck_assert(view_of(node, "m/1").kept); /* later blocks are useless without it */
@@ -108,7 +108,7 @@ START_TEST(what_comes_with_a_stores_own_note_does_not_count)
 
         sl_pins_note_hints(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
                            sl_packed_hints_pack(&all));
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(!view_of(node, "m/1").kept);
         sl_pins_destroy(&pins);
@@ -128,7 +128,7 @@ START_TEST(what_is_said_by_itself_is_known_and_is_no_use)
 
         sl_pins_note_hints(pins, entry.ref, entry.extent.generation | SL_ACCESS_STORED,
                            sl_packed_hints_pack(&all) | SL_SAID_ALONE);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         check_all_is_known(node, "m/1");
         ck_assert_uint_eq(view_of(node, "m/1").use_count, uses);
@@ -152,7 +152,7 @@ START_TEST(what_was_noted_before_a_value_came_to_disk_is_known)
 
         sl_pins_note_hints(pins, entry.ref, entry.extent.generation, sl_packed_hints_pack(&all));
         ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 1);
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert(node_entry(node, "m/1/0", &durable));
         ck_assert_uint_ne(durable.ref, entry.ref);
@@ -170,15 +170,15 @@ START_TEST(a_block_that_is_kept_outlives_others_until_its_time)
         for (uint32_t number = 2; number <= 200; number++) {
             block_put(node, number, NULL, &nothing);
         }
-        ck_assert(node_sees(node, "m/1/0"));
-        ck_assert(!node_sees(node, "m/2/0"));
+        ck_assert(node_is_visible(node, "m/1/0"));
+        ck_assert(!node_is_visible(node, "m/2/0"));
 
-        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        fake_advance(&node->fake, 61 * SL_NS_PER_S);
         for (uint32_t number = 201; number <= 400; number++) {
             block_put(node, number, NULL, &nothing);
         }
 
-        ck_assert(!node_sees(node, "m/1/0"));
+        ck_assert(!node_is_visible(node, "m/1/0"));
         node_end(node);
     }
 END_TEST
@@ -231,7 +231,7 @@ START_TEST(what_was_to_be_kept_is_so_on_disk_though_memory_had_no_part_for_it)
             on_disk_count += on_disk;
         }
         ck_assert_uint_ge(on_disk_count, 42 - 8);
-        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        fake_advance(&node->fake, 61 * SL_NS_PER_S);
         ck_assert(node_entry(node, "m/20/0", &entry));
         ck_assert(!self->units->policy->kept(self, entry.group));
         node_end(node);

@@ -68,7 +68,7 @@ sl_err node_hello_pins(struct node *node, const char *name, const char *role, ui
         there = there || sl_proc_id_equal(node->fake.living[i], proc);
     }
     if (!there) {
-        fake_live(&node->fake, proc);
+        fake_process_add(&node->fake, proc);
     }
     msg.body.hello = (struct sl_body_hello){.role = sl_text_of(role),
                                             .name = sl_text_of(name),
@@ -263,8 +263,8 @@ void node_put_block(struct node *node, const char *sender, const char *group, ui
     node_commit_all(node, sender, keys, grants.at, count, false, NULL);
 }
 
-void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
-                   uint64_t length, const struct sl_packed_hints *said)
+void node_put_hinted(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
+                     uint64_t length, const struct sl_packed_hints *said)
 {
     static struct grants grants;
     char part[64];
@@ -303,7 +303,7 @@ bool node_entry(struct node *node, const char *key, struct sl_entry *out)
     return sl_index_find(node->view, key, (uint32_t)strlen(key), out) == SL_OK;
 }
 
-bool node_sees(struct node *node, const char *key)
+bool node_is_visible(struct node *node, const char *key)
 {
     struct sl_entry entry;
     return node_entry(node, key, &entry);
@@ -311,9 +311,9 @@ bool node_sees(struct node *node, const char *key)
 
 uint64_t node_metric(struct node *node, const char *name)
 {
-    fake_pass(&node->fake, 1); /* gauges are set by ticks */
+    fake_advance(&node->fake, 1); /* gauges are set by ticks */
     node->fake.wake_ns = node->fake.env.now_ns;
-    fake_pass(&node->fake, 1);
+    fake_advance(&node->fake, 1);
     return sl_metric_get(node->fake.env.metrics, sl_metric_define(node->fake.env.metrics, name));
 }
 
@@ -322,7 +322,7 @@ uint64_t node_metric(struct node *node, const char *name)
 static char tierer_name[32] = "tierer.0";
 static char tierer_store[17]; /* name of its disk; empty: none */
 
-void tierer_play(uint32_t number, const char *store)
+void tierer_select(uint32_t number, const char *store)
 {
     (void)snprintf(tierer_name, sizeof(tierer_name), "tierer.%u", number);
     (void)snprintf(tierer_store, sizeof(tierer_store), "%s", store);
@@ -393,7 +393,7 @@ void tierer_found(struct node *node, const struct found *items, uint32_t count, 
         if (fake_take(&node->fake, tierer_name, SL_MSG_FENCE, &fence)) { /* it has served */
             fake_answer(&node->fake, tierer_name, &fence, &ok);
         } else { /* leftover marks of an unfinished scan are cleared first */
-            fake_pass(&node->fake, SL_NS_PER_MS);
+            fake_advance(&node->fake, SL_NS_PER_MS);
         }
         msg.seq = 0;
         fake_give(&node->fake, tierer_name, &msg);
@@ -476,7 +476,7 @@ uint32_t tierer_read(struct node *node, sl_err code)
 
 uint32_t tierer_prefetch(struct node *node, sl_err code)
 {
-    return tierer_codes(node, SL_MSG_DISK_READ | FAKE_AHEAD, code);
+    return tierer_codes(node, SL_MSG_DISK_READ | FAKE_PREFETCH, code);
 }
 
 uint32_t tierer_forget(struct node *node, sl_err code)
@@ -502,7 +502,7 @@ bool tierer_reclaimed(struct node *node, uint32_t segment, uint64_t seq)
     ck_assert_int_eq(reply.code, SL_OK);
     seq = tierer_reclaim(node, segment, true);
     while (!fake_take_reply(&node->fake, tierer_name, seq, &reply)) {
-        fake_pass(&node->fake, SL_NS_PER_MS);
+        fake_advance(&node->fake, SL_NS_PER_MS);
     }
     ck_assert_int_eq(reply.code, SL_OK);
     return true;

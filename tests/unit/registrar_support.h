@@ -90,11 +90,11 @@ void node_put_block(struct node *node, const char *sender, const char *group, ui
                     uint64_t length, uint64_t transient_ns);
 /* Puts a block of one part, KEY/0, with the engine's hints. parent_hash: of the block before it; 0:
  * none. */
-void node_put_said(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
-                   uint64_t length, const struct sl_packed_hints *said);
+void node_put_hinted(struct node *node, const char *sender, const char *key, uint64_t parent_hash,
+                     uint64_t length, const struct sl_packed_hints *said);
 sl_err node_remove(struct node *node, const char *sender, const char *key);
 
-bool node_sees(struct node *node, const char *key); /* to a reader */
+bool node_is_visible(struct node *node, const char *key); /* to a reader */
 bool node_entry(struct node *node, const char *key, struct sl_entry *out);
 uint64_t node_metric(struct node *node, const char *name);
 
@@ -102,7 +102,7 @@ uint64_t node_metric(struct node *node, const char *name);
 #define TIERER_PID 900u
 /* Selects the tierer that the functions below play from now on (by default tierer.0 without a disk
  * name). store: name of the disk, at most 16 characters; empty: none. */
-void tierer_play(uint32_t number, const char *store);
+void tierer_select(uint32_t number, const char *store);
 void tierer_arrive(struct node *node, uint32_t pid);
 /* Acknowledges the fence that a registrar sends to a new tierer; the first scan does so as well. */
 void tierer_fenced(struct node *node);

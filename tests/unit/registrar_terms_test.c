@@ -100,20 +100,20 @@ START_TEST(a_leased_value_is_passed_by_until_its_lease_ends)
 
         ck_assert_int_eq(put(node, "k4"), SL_OK);
 
-        ck_assert(node_sees(node, "k0"));
-        ck_assert(!node_sees(node, "k1"));
+        ck_assert(node_is_visible(node, "k0"));
+        ck_assert(!node_is_visible(node, "k1"));
         ck_assert_uint_eq(node_metric(node, "leased_count"), 1);
-        fake_pass(&node->fake, TTL + MARGIN); /* a use: it moves after k2, k3, k4 */
+        fake_advance(&node->fake, TTL + MARGIN); /* a use: it moves after k2, k3, k4 */
         ck_assert_uint_eq(node_metric(node, "leased_count"), 0);
         ck_assert_int_eq(put(node, "k5"), SL_OK);
-        ck_assert(node_sees(node, "k0"));
-        ck_assert(!node_sees(node, "k2"));
+        ck_assert(node_is_visible(node, "k0"));
+        ck_assert(!node_is_visible(node, "k2"));
         for (uint32_t i = 6; i < 9; i++) {
             char key[8];
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(put(node, key), SL_OK);
         }
-        ck_assert(!node_sees(node, "k0"));
+        ck_assert(!node_is_visible(node, "k0"));
         sl_leases_close(&leases);
         node_end(node);
     }
@@ -129,10 +129,10 @@ START_TEST(a_value_whose_lease_is_renewed_stays)
             (void)look(node, leases, "hot");
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(put(node, key), SL_OK);
-            fake_pass(&node->fake, TTL / 2);
+            fake_advance(&node->fake, TTL / 2);
         }
 
-        ck_assert(node_sees(node, "hot"));
+        ck_assert(node_is_visible(node, "hot"));
         sl_leases_close(&leases);
         node_end(node);
     }
@@ -161,7 +161,7 @@ START_TEST(a_node_full_of_leases_has_no_space_until_they_end)
         ck_assert_uint_eq(node_metric(node, "evict_skipped_count"), 4);
         bool answered = node_reserve(node, &ask, &grants);
         for (uint32_t i = 0; i < 100 && !answered; i++) {
-            fake_pass(&node->fake, TTL / 10);
+            fake_advance(&node->fake, TTL / 10);
             answered = node_reserved(node, &ask, &grants);
         }
 
@@ -187,12 +187,12 @@ START_TEST(removal_heeds_leases_when_it_is_told_to)
         ck_assert_int_eq(remove_heeding(node, "c"), SL_OK); /* it was not looked up */
         ck_assert_int_eq(remove_heeding(node, "c"), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(node_remove(node, "client.1", "b"), SL_OK);
-        ck_assert(node_sees(node, "a"));
+        ck_assert(node_is_visible(node, "a"));
         ck_assert_uint_eq(node_metric(node, "remove_leased_count"), 1);
-        fake_pass(&node->fake, TTL + MARGIN);
+        fake_advance(&node->fake, TTL + MARGIN);
 
         ck_assert_int_eq(remove_heeding(node, "a"), SL_OK);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         sl_leases_close(&leases);
         node_end(node);
     }
@@ -240,10 +240,10 @@ START_TEST(a_hard_pinned_value_stays_until_it_is_removed)
             }
         }
 
-        ck_assert(node_sees(node, "pinned"));
+        ck_assert(node_is_visible(node, "pinned"));
         ck_assert_uint_eq(node_metric(node, "hard_pinned_count"), 1);
         ck_assert_int_eq(remove_heeding(node, "pinned"), SL_OK);
-        ck_assert(!node_sees(node, "pinned"));
+        ck_assert(!node_is_visible(node, "pinned"));
         ck_assert_uint_eq(node_metric(node, "hard_pinned_count"), 0);
         node_end(node);
     }
@@ -266,7 +266,7 @@ START_TEST(hard_pinned_values_may_fill_the_memory)
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_int_eq(put(node, "k4"), SL_OK);
-        ck_assert(!node_sees(node, "k0") && !node_sees(node, "k3"));
+        ck_assert(!node_is_visible(node, "k0") && !node_is_visible(node, "k3"));
         node_end(node);
     }
 END_TEST
@@ -282,18 +282,19 @@ START_TEST(a_soft_pinned_value_goes_when_nothing_else_is_left)
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(put(node, key), SL_OK);
         }
-        ck_assert(node_sees(node, "s0") && node_sees(node, "s1"));
+        ck_assert(node_is_visible(node, "s0") && node_is_visible(node, "s1"));
         ck_assert_uint_eq(node_metric(node, "soft_pinned_count"), 2);
         restart(node);
         ck_assert_uint_eq(node_metric(node, "soft_pinned_count"), 2);
 
         ck_assert_int_eq(put_with(node, "h0", BIG, (struct terms){.hard_pin = true}), SL_OK);
         ck_assert_int_eq(put_with(node, "h1", BIG, (struct terms){.hard_pin = true}), SL_OK);
-        ck_assert(node_sees(node, "s0") && node_sees(node, "s1"));
+        ck_assert(node_is_visible(node, "s0") && node_is_visible(node, "s1"));
         ck_assert_int_eq(put_with(node, "h2", BIG, (struct terms){.hard_pin = true}), SL_OK);
 
-        ck_assert(!node_sees(node, "s0"));
-        ck_assert(node_sees(node, "s1") && node_sees(node, "h0") && node_sees(node, "h1"));
+        ck_assert(!node_is_visible(node, "s0"));
+        ck_assert(node_is_visible(node, "s1") && node_is_visible(node, "h0") &&
+                  node_is_visible(node, "h1"));
         node_end(node);
     }
 END_TEST
@@ -306,7 +307,7 @@ START_TEST(a_soft_pin_that_is_over_pins_nothing)
             put_with(node, "soft", BIG, (struct terms){.soft_pin_ns = 5 * SL_NS_PER_S}), SL_OK);
         ck_assert(node_entry(node, "soft", &entry));
         ck_assert_uint_eq(entry.soft_pin_end_ns, node->fake.env.now_ns + 5 * SL_NS_PER_S);
-        fake_pass(&node->fake, 5 * SL_NS_PER_S + MARGIN);
+        fake_advance(&node->fake, 5 * SL_NS_PER_S + MARGIN);
         ck_assert_uint_eq(node_metric(node, "soft_pinned_count"), 0);
 
         for (uint32_t i = 0; i < 4; i++) {
@@ -315,7 +316,7 @@ START_TEST(a_soft_pin_that_is_over_pins_nothing)
             ck_assert_int_eq(put(node, key), SL_OK);
         }
 
-        ck_assert(!node_sees(node, "soft"));
+        ck_assert(!node_is_visible(node, "soft"));
         node_end(node);
     }
 END_TEST
@@ -355,8 +356,9 @@ START_TEST(a_bundle_is_evicted_as_a_whole)
 
         ck_assert_int_eq(put(node, "k2"), SL_OK);
 
-        ck_assert(!node_sees(node, "m0") && !node_sees(node, "m1"));
-        ck_assert(node_sees(node, "k0") && node_sees(node, "k1") && node_sees(node, "k2"));
+        ck_assert(!node_is_visible(node, "m0") && !node_is_visible(node, "m1"));
+        ck_assert(node_is_visible(node, "k0") && node_is_visible(node, "k1") &&
+                  node_is_visible(node, "k2"));
         node_end(node);
     }
 END_TEST
@@ -374,12 +376,12 @@ START_TEST(a_look_up_of_a_member_keeps_its_bundle)
         ck_assert_int_eq(remove_heeding(node, "m0"), SL_ERR_LEASED);
         ck_assert_int_eq(put(node, "k2"), SL_OK);
         ck_assert_int_eq(put(node, "k3"), SL_OK);
-        ck_assert(node_sees(node, "m0") && node_sees(node, "m1"));
-        ck_assert(!node_sees(node, "k0") && !node_sees(node, "k1"));
-        fake_pass(&node->fake, TTL + MARGIN);
+        ck_assert(node_is_visible(node, "m0") && node_is_visible(node, "m1"));
+        ck_assert(!node_is_visible(node, "k0") && !node_is_visible(node, "k1"));
+        fake_advance(&node->fake, TTL + MARGIN);
 
         ck_assert_int_eq(remove_heeding(node, "m0"), SL_OK); /* the others stay */
-        ck_assert(!node_sees(node, "m0") && node_sees(node, "m1"));
+        ck_assert(!node_is_visible(node, "m0") && node_is_visible(node, "m1"));
         ck_assert_uint_ge(look(node, leases, "m1"), node->fake.env.now_ns + TTL);
         sl_leases_close(&leases);
         node_end(node);
@@ -407,13 +409,13 @@ START_TEST(a_bundle_with_a_pinned_or_unfinished_member_stays)
             snprintf(key, sizeof(key), "k%u", i);
             ck_assert_int_eq(put(node, key), SL_OK);
         }
-        ck_assert(node_sees(node, "m0"));
+        ck_assert(node_is_visible(node, "m0"));
         if (_i == 0) { /* when it is finished, all go together */
             ck_assert_int_eq(node_commit(node, "client.1", "m2", &grant), SL_OK);
         } else if (_i == 1) {
             ck_assert_int_eq(node_remove(node, "client.1", "m2"), SL_OK);
         }
-        fake_pass(&node->fake, 61 * SL_NS_PER_S);
+        fake_advance(&node->fake, 61 * SL_NS_PER_S);
 
         for (uint32_t i = 6; i < 12; i++) {
             char key[8];
@@ -421,7 +423,7 @@ START_TEST(a_bundle_with_a_pinned_or_unfinished_member_stays)
             ck_assert_int_eq(put(node, key), SL_OK);
         }
 
-        ck_assert(!node_sees(node, "m0") && !node_sees(node, "m2"));
+        ck_assert(!node_is_visible(node, "m0") && !node_is_visible(node, "m2"));
         node_end(node);
     }
 END_TEST
@@ -436,12 +438,13 @@ START_TEST(a_value_that_replaces_another_stays_in_its_bundle)
         ck_assert_int_eq(put_with(node, "m0", BIG, terms), SL_OK);
         ck_assert_int_eq(put(node, "k1"), SL_OK);
         ck_assert_int_eq(put(node, "k2"), SL_OK);
-        ck_assert(!node_sees(node, "k0") && node_sees(node, "m0") && node_sees(node, "m1"));
+        ck_assert(!node_is_visible(node, "k0") && node_is_visible(node, "m0") &&
+                  node_is_visible(node, "m1"));
 
         ck_assert_int_eq(put(node, "k3"), SL_OK);
 
-        ck_assert(!node_sees(node, "m0") && !node_sees(node, "m1"));
-        ck_assert(node_sees(node, "k1") && node_sees(node, "k2"));
+        ck_assert(!node_is_visible(node, "m0") && !node_is_visible(node, "m1"));
+        ck_assert(node_is_visible(node, "k1") && node_is_visible(node, "k2"));
         node_end(node);
     }
 END_TEST
@@ -495,7 +498,7 @@ START_TEST(bundles_of_many_members_come_and_go)
             bool before = false;
             for (uint32_t i = b; i < 1500; i += 5) {
                 snprintf(key, sizeof(key), "m2-%u", i);
-                bool there = node_sees(node, key);
+                bool there = node_is_visible(node, key);
                 ck_assert_msg(there || !before, "a hole at %s", key);
                 before = there;
             }
@@ -547,7 +550,7 @@ START_TEST(a_block_that_a_look_up_holds_is_passed_by_until_its_time_ends)
         ck_assert(block_there(node, "m/a0"));
         ck_assert(!block_there(node, "m/a1") && !block_there(node, "m/a3"));
         ck_assert_uint_eq(node_metric(node, "leased_count"), 1);
-        fake_pass(&node->fake, 2 * SL_NS_PER_S + MARGIN);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S + MARGIN);
         ck_assert_uint_eq(node_metric(node, "leased_count"), 0);
         blocks_put(node, "c", 4);
         ck_assert(!block_there(node, "m/a0"));
@@ -674,7 +677,7 @@ START_TEST(a_killed_registrar_keeps_leases)
 
         ck_assert_int_eq(remove_heeding(node, "k0"), SL_ERR_LEASED);
         ck_assert_int_eq(put(node, "k4"), SL_OK);
-        ck_assert(node_sees(node, "k0") && !node_sees(node, "k1"));
+        ck_assert(node_is_visible(node, "k0") && !node_is_visible(node, "k1"));
         sl_leases_close(&leases);
         node_end(node);
     }

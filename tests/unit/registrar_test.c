@@ -31,7 +31,7 @@ START_TEST(a_registrar_at_rest_ticks_with_the_heartbeats)
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 10), SL_OK);
         ck_assert_uint_le(until_tick_ns(node), 100 * SL_NS_PER_MS); /* it has just started */
 
-        fake_pass(&node->fake, 3 * SL_NS_PER_S);
+        fake_advance(&node->fake, 3 * SL_NS_PER_S);
         ck_assert_uint_gt(until_tick_ns(node), 100 * SL_NS_PER_MS);
         ck_assert_uint_eq(node->fake.wake_ns % (500 * SL_NS_PER_MS), 0);
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 10), SL_OK);
@@ -51,7 +51,7 @@ START_TEST(a_second_living_process_of_a_name_is_refused)
 
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 11), SL_ERR_BUSY);
 
-        fake_die(&node->fake, proc_of(10));
+        fake_process_end(&node->fake, proc_of(10));
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 11), SL_OK);
         node_end(node);
     }
@@ -79,7 +79,7 @@ START_TEST(more_processes_than_clients_max_are_refused)
 
         ck_assert_int_eq(node_hello(node, "client.3", "client", 13), SL_ERR_LIMIT);
 
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
         ck_assert_int_eq(node_hello(node, "client.3", "client", 13), SL_OK);
         node_end(node);
     }
@@ -95,7 +95,7 @@ START_TEST(a_process_has_one_name_and_ends_with_all_it_had)
         ck_assert_int_eq(node_hello(node, "client.70.1", "client", 70), SL_ERR_EXISTS);
         (void)node_grant(node, "client.70.0", "a", 100);
         ck_assert_uint_eq(node_metric(node, "peer_count"), 1);
-        fake_die(&node->fake, proc_of(70));
+        fake_process_end(&node->fake, proc_of(70));
         ck_assert_uint_eq(node_metric(node, "peer_count"), 0);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
@@ -125,7 +125,7 @@ START_TEST(a_committed_object_is_visible_with_its_digest)
         struct sl_entry entry;
         node_client(node, "client.1", 11);
         struct sl_item_grant grant = node_grant(node, "client.1", "a", 5000);
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
 
         sl_err code = node_commit(node, "client.1", "a", &grant);
 
@@ -177,7 +177,7 @@ START_TEST(a_rival_is_told_how_long_the_key_is_busy)
         node_client(node, "client.1", 11);
         node_client(node, "client.2", 12);
         (void)node_grant(node, "client.1", "a", 5000);
-        fake_pass(&node->fake, 500 * SL_NS_PER_MS);
+        fake_advance(&node->fake, 500 * SL_NS_PER_MS);
 
         ck_assert(node_reserve(node, &ask, &grants)); /* busy is reported at once, waiting or not */
 
@@ -368,7 +368,7 @@ START_TEST(a_removed_object_is_gone_and_removing_it_again_finds_nothing)
 
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_OK);
 
-        ck_assert(!node_sees(node, "a"));
+        ck_assert(!node_is_visible(node, "a"));
         ck_assert_int_eq(node_remove(node, "client.1", "a"), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -384,7 +384,7 @@ START_TEST(who_said_no_hello_removes_nothing)
 
         ck_assert_int_eq(node_remove(node, "client.2", "a"), SL_ERR_UNREACHABLE);
 
-        ck_assert(node_sees(node, "a"));
+        ck_assert(node_is_visible(node, "a"));
         node_end(node);
     }
 END_TEST
@@ -402,7 +402,7 @@ START_TEST(remove_all_removes_objects_and_blocks)
 
         ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert(!node_sees(node, "a") && !node_sees(node, "m/b/1"));
+        ck_assert(!node_is_visible(node, "a") && !node_is_visible(node, "m/b/1"));
         ck_assert_uint_eq(node_metric(node, "object_count"), 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -444,12 +444,12 @@ START_TEST(a_block_is_visible_only_when_all_parts_are)
         ck_assert(node_reserve(node, &ask, &grants));
 
         ck_assert_int_eq(node_commit(node, "coordinator", part_keys[0], &grants.at[0]), SL_OK);
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         ck_assert_int_eq(node_commit(node, "swapper.1", part_keys[1], &grants.at[1]),
                          SL_OK); /* a writer may commit too */
 
-        ck_assert(node_sees(node, "m/b/0"));
-        ck_assert(node_sees(node, "m/b/1"));
+        ck_assert(node_is_visible(node, "m/b/0"));
+        ck_assert(node_is_visible(node, "m/b/1"));
         ck_assert_int_eq(sl_index_find_group(node->view, "m/b", 3), SL_OK);
         node_end(node);
     }
@@ -486,7 +486,7 @@ START_TEST(an_incomplete_block_is_dropped_at_its_deadline_whole)
         ck_assert(node_reserve(node, &ask, &grants));
         ck_assert_int_eq(node_commit(node, "coordinator", part_keys[0], &grants.at[0]), SL_OK);
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert_int_eq(sl_index_find_group(node->view, "m/b", 3), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "used_bytes"),
@@ -517,7 +517,7 @@ START_TEST(aborting_a_part_gives_the_block_up)
         ck_assert_int_eq(node_abort(node, "coordinator", &grants.at[1]), SL_OK);
         ck_assert_int_eq(node_commit(node, "coordinator", part_keys[0], &grants.at[0]), SL_OK);
 
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         ck_assert(
             node_reserve(node, &rival, &grants)); /* the key is free at once, not at the deadline */
         ck_assert_uint_eq(grants.at[0].code, SL_OK);
@@ -577,7 +577,7 @@ START_TEST(a_block_that_takes_the_key_of_a_reserved_object_wins)
         ck_assert_int_eq(node_commit(node, "coordinator", "m/b", &object), SL_ERR_EXISTS);
 
         node_commit_all(node, "coordinator", part_keys, grants.at, 2, false, NULL);
-        ck_assert(node_sees(node, "m/b/0"));
+        ck_assert(node_is_visible(node, "m/b/0"));
         node_end(node);
     }
 END_TEST
@@ -682,8 +682,8 @@ START_TEST(removing_a_part_or_the_block_removes_the_block)
 
         ck_assert_int_eq(node_remove(node, "client.1", names[_i]), SL_OK);
 
-        ck_assert(!node_sees(node, "m/b/0") && !node_sees(node, "m/b/1") &&
-                  !node_sees(node, "m/b/2"));
+        ck_assert(!node_is_visible(node, "m/b/0") && !node_is_visible(node, "m/b/1") &&
+                  !node_is_visible(node, "m/b/2"));
         ck_assert_int_eq(sl_index_find_group(node->view, "m/b", 3), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -696,11 +696,11 @@ START_TEST(a_transient_block_ends_with_its_time_to_live)
         node_client(node, "client.1", 11);
         node_put_block(node, "client.1", "m/b", 2, 5000, 3 * SL_NS_PER_S);
 
-        fake_pass(&node->fake, 3 * SL_NS_PER_S - 1);
-        ck_assert(node_sees(node, "m/b/0"));
-        fake_pass(&node->fake, 1);
+        fake_advance(&node->fake, 3 * SL_NS_PER_S - 1);
+        ck_assert(node_is_visible(node, "m/b/0"));
+        fake_advance(&node->fake, 1);
 
-        ck_assert(!node_sees(node, "m/b/0"));
+        ck_assert(!node_is_visible(node, "m/b/0"));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }
@@ -713,7 +713,7 @@ START_TEST(a_block_of_512_parts_works)
 
         node_put_block(node, "client.1", "m/b", 512, 100, 0);
 
-        ck_assert(node_sees(node, "m/b/511"));
+        ck_assert(node_is_visible(node, "m/b/511"));
         ck_assert_int_eq(node_remove(node, "client.1", "m/b"), SL_OK);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
@@ -729,7 +729,7 @@ START_TEST(an_expired_reservation_frees_the_key_but_not_the_bytes_of_a_client)
         node_client(node, "client.2", 12);
         struct sl_item_grant late = node_grant(node, "client.1", "a", 5000);
 
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert_uint_eq(node_metric(node, "quarantined_bytes"), 8192);
         struct sl_item_grant rival = node_grant(node, "client.2", "a", 5000);
@@ -750,9 +750,9 @@ START_TEST(a_stopped_client_keeps_its_quarantine_until_it_dies)
         node_client(node, "client.1", 11);
         (void)node_grant(node, "client.1", "a", 5000);
 
-        fake_pass(&node->fake, 300 * SL_NS_PER_S);
+        fake_advance(&node->fake, 300 * SL_NS_PER_S);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
 
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         ck_assert_uint_eq(node_metric(node, "claim_count"), 0);
@@ -770,7 +770,7 @@ START_TEST(an_owner_over_its_quarantine_bound_reserves_nothing_more)
         node_client(node, "client.2", 12);
         struct sl_item_grant first = node_grant(node, "client.1", "a", 10000);
         (void)node_grant(node, "client.1", "b", 10000);
-        fake_pass(&node->fake, 2 * SL_NS_PER_S);
+        fake_advance(&node->fake, 2 * SL_NS_PER_S);
 
         ck_assert(node_reserve(node, &ask, &grants));
 
@@ -789,7 +789,7 @@ START_TEST(the_death_of_a_client_frees_what_it_reserved)
         (void)node_grant(node, "client.1", "a", 5000);
         (void)node_grant(node, "client.1", "b", 5000);
 
-        fake_die(&node->fake, proc_of(11));
+        fake_process_end(&node->fake, proc_of(11));
 
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_client(node, "client.2", 12);
@@ -805,14 +805,14 @@ START_TEST(the_death_of_a_coordinator_fences_the_swappers)
         struct sl_msg fence, ok = {.code = SL_OK};
         ck_assert(node_reserve(node, &ask, &grants));
 
-        fake_die(&node->fake, proc_of(20));
+        fake_process_end(&node->fake, proc_of(20));
 
         ck_assert_int_eq(sl_index_find_group(node->view, "m/b", 3), SL_ERR_NOT_FOUND);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 16384);
         ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
         fake_answer(&node->fake, "swapper.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
-        fake_die(&node->fake, proc_of(31)); /* the writer's death does as well */
+        fake_process_end(&node->fake, proc_of(31)); /* the writer's death does as well */
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }
@@ -823,15 +823,15 @@ START_TEST(an_actor_that_acknowledges_no_fence_is_killed)
         struct node *node = node_with_swappers();
         struct reserve_ask ask = block_ask();
         ck_assert(node_reserve(node, &ask, &grants));
-        fake_pass(&node->fake, 2 * SL_NS_PER_S); /* expired, asked */
+        fake_advance(&node->fake, 2 * SL_NS_PER_S); /* expired, asked */
         ck_assert_uint_eq(node->fake.killed_count, 0);
 
-        fake_pass(&node->fake, SL_NS_PER_S);
+        fake_advance(&node->fake, SL_NS_PER_S);
 
         ck_assert_uint_eq(node->fake.killed_count, 2);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 16384); /* until they are dead */
-        fake_die(&node->fake, proc_of(30));
-        fake_die(&node->fake, proc_of(31));
+        fake_process_end(&node->fake, proc_of(30));
+        fake_process_end(&node->fake, proc_of(31));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }
@@ -844,18 +844,18 @@ START_TEST(a_registrar_that_was_stopped_kills_nobody_for_it)
         struct reserve_ask ask = block_ask();
         struct sl_msg fence, ok = {.code = SL_OK};
         ck_assert(node_reserve(node, &ask, &grants));
-        fake_die(&node->fake, proc_of(20));
+        fake_process_end(&node->fake, proc_of(20));
         ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
         ck_assert(fake_take(&node->fake, "swapper.1", SL_MSG_FENCE, &fence));
 
         node->fake.env.now_ns += 5 * SL_NS_PER_S;
-        fake_pass(&node->fake, 0);
+        fake_advance(&node->fake, 0);
 
         ck_assert_uint_eq(node->fake.killed_count, 0);
         ck_assert(fake_take(&node->fake, "swapper.0", SL_MSG_FENCE, &fence));
         fake_answer(&node->fake, "swapper.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
-        fake_pass(&node->fake, SL_NS_PER_S); /* the other one is still silent */
+        fake_advance(&node->fake, SL_NS_PER_S); /* the other one is still silent */
         ck_assert_uint_eq(node->fake.killed_count, 1);
         ck_assert(sl_proc_id_equal(node->fake.killed[0], proc_of(31)));
         node_end(node);
@@ -867,12 +867,12 @@ START_TEST(a_registrar_that_is_always_late_kills_at_last)
         struct node *node = node_with_swappers();
         struct reserve_ask ask = block_ask();
         ck_assert(node_reserve(node, &ask, &grants));
-        fake_die(&node->fake, proc_of(20));
+        fake_process_end(&node->fake, proc_of(20));
 
         for (uint32_t i = 0; i < 4; i++) {
             ck_assert_uint_eq(node->fake.killed_count, 0);
             node->fake.env.now_ns += 5 * SL_NS_PER_S;
-            fake_pass(&node->fake, 0);
+            fake_advance(&node->fake, 0);
         }
 
         ck_assert_uint_eq(node->fake.killed_count, 2);
@@ -886,14 +886,14 @@ START_TEST(a_successor_is_not_killed_for_what_its_predecessor_did_not_answer)
         struct node *node = node_with_swappers();
         struct reserve_ask ask = block_ask();
         ck_assert(node_reserve(node, &ask, &grants));
-        fake_die(&node->fake, proc_of(20)); /* both are asked */
-        fake_pass(&node->fake, SL_NS_PER_S / 2);
+        fake_process_end(&node->fake, proc_of(20)); /* both are asked */
+        fake_advance(&node->fake, SL_NS_PER_S / 2);
 
-        fake_die(&node->fake, proc_of(30));
-        fake_die(&node->fake, proc_of(31));
+        fake_process_end(&node->fake, proc_of(30));
+        fake_process_end(&node->fake, proc_of(31));
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 40), SL_OK);
         ck_assert_int_eq(node_hello(node, "swapper.1", "swapper", 41), SL_OK);
-        fake_pass(&node->fake, 10 * SL_NS_PER_S);
+        fake_advance(&node->fake, 10 * SL_NS_PER_S);
 
         ck_assert_uint_eq(node->fake.killed_count, 0);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
@@ -907,11 +907,11 @@ START_TEST(a_restarted_swapper_may_fill_what_its_predecessor_was_granted)
         struct reserve_ask ask = block_ask();
         ck_assert(node_reserve(node, &ask, &grants));
 
-        fake_die(&node->fake, proc_of(30));
+        fake_process_end(&node->fake, proc_of(30));
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 40), SL_OK);
         node_commit_all(node, "coordinator", part_keys, grants.at, 2, false, NULL);
 
-        ck_assert(node_sees(node, "m/b/0"));
+        ck_assert(node_is_visible(node, "m/b/0"));
         node_end(node);
     }
 END_TEST
@@ -923,9 +923,9 @@ START_TEST(a_successor_is_fenced_for_what_ended_while_it_was_away)
         struct sl_msg fence, ok = {.code = SL_OK};
         ask.ttl_ns = 100 * SL_NS_PER_MS;
         ck_assert(node_reserve(node, &ask, &grants));
-        fake_die(&node->fake, proc_of(30));
-        fake_die(&node->fake, proc_of(31));
-        fake_pass(&node->fake, 100 * SL_NS_PER_MS); /* expires while no client waits */
+        fake_process_end(&node->fake, proc_of(30));
+        fake_process_end(&node->fake, proc_of(31));
+        fake_advance(&node->fake, 100 * SL_NS_PER_MS); /* expires while no client waits */
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 16384);
 
         ck_assert_int_eq(node_hello(node, "swapper.0", "swapper", 40), SL_OK);
@@ -933,7 +933,7 @@ START_TEST(a_successor_is_fenced_for_what_ended_while_it_was_away)
         fake_answer(&node->fake, "swapper.0", &fence, &ok);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 8192);
 
-        fake_pass(&node->fake, SL_NS_PER_S); /* swapper.1 remains unreachable */
+        fake_advance(&node->fake, SL_NS_PER_S); /* swapper.1 remains unreachable */
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 0);
         node_end(node);
     }

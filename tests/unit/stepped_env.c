@@ -189,7 +189,7 @@ uint32_t stepped_run(struct stepped *stepped, uint32_t limit)
     return ticks;
 }
 
-void stepped_pass(struct stepped *stepped, uint64_t ns)
+void stepped_advance(struct stepped *stepped, uint64_t ns)
 {
     stepped->env.now_ns += ns;
     (void)stepped_run(stepped, 1000);

@@ -45,7 +45,7 @@ bool stepped_take(struct stepped *stepped, struct sl_msg *out, char to[32]);
  * ticks. */
 uint32_t stepped_run(struct stepped *stepped, uint32_t limit);
 /* Advances time; ticks the actor when it asked for that. */
-void stepped_pass(struct stepped *stepped, uint64_t ns);
+void stepped_advance(struct stepped *stepped, uint64_t ns);
 void stepped_died(struct stepped *stepped, struct sl_proc_id proc);
 
 #endif

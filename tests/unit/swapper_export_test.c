@@ -189,7 +189,7 @@ START_TEST(a_descriptor_that_is_over_is_handed_out_no_more)
         if (_i == 0) {
             engine_ends();
         } else {
-            stepped_pass(&bed, 6 * SL_NS_PER_S);
+            stepped_advance(&bed, 6 * SL_NS_PER_S);
         }
         ck_assert_int_eq(export_fetch(&reply, reply.body.pool_export_reply.life, &fd),
                          SL_ERR_STALE);

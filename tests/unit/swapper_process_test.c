@@ -277,7 +277,7 @@ static bool comes(struct sl_msg *reply, uint64_t real_ns)
             return false;
         }
         (void)usleep(200);
-        stepped_pass(&bed, 20 * SL_NS_PER_US);
+        stepped_advance(&bed, 20 * SL_NS_PER_US);
     }
     return true;
 }

@@ -794,16 +794,16 @@ START_TEST(slices_are_paced_by_the_rate_that_is_set)
         ck_assert_int_ne(memcmp(sl_arena_at(arena, items[8].offset_bytes, WIDE_VALUE),
                                 pools[1] + 8 * WIDE_VALUE, WIDE_VALUE),
                          0);
-        stepped_pass(&bed, 99 * SL_NS_PER_MS);
+        stepped_advance(&bed, 99 * SL_NS_PER_MS);
         ck_assert_int_ne(memcmp(sl_arena_at(arena, items[8].offset_bytes, WIDE_VALUE),
                                 pools[1] + 8 * WIDE_VALUE, WIDE_VALUE),
                          0);
-        stepped_pass(&bed, 2 * SL_NS_PER_MS);
+        stepped_advance(&bed, 2 * SL_NS_PER_MS);
         ck_assert_int_eq(memcmp(sl_arena_at(arena, items[8].offset_bytes, WIDE_VALUE),
                                 pools[1] + 8 * WIDE_VALUE, WIDE_VALUE),
                          0);
         ck_assert(!stepped_take(&bed, &reply, NULL));
-        stepped_pass(&bed, 100 * SL_NS_PER_MS);
+        stepped_advance(&bed, 100 * SL_NS_PER_MS);
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_OK);
     }
@@ -1018,11 +1018,11 @@ START_TEST(parked_copies_end_at_their_deadline)
         msg.budget_ns = 300 * SL_NS_PER_MS;
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        stepped_pass(&bed, 299 * SL_NS_PER_MS);
+        stepped_advance(&bed, 299 * SL_NS_PER_MS);
         while (stepped_take(&bed, &reply, NULL)) {
             ck_assert_uint_eq(reply.type, SL_MSG_ENGINE_GET); /* asked, and asked again */
         }
-        stepped_pass(&bed, 1 * SL_NS_PER_MS);
+        stepped_advance(&bed, 1 * SL_NS_PER_MS);
         while (stepped_take(&bed, &reply, NULL)) {
             if (reply.type == SL_MSG_COPY_REPLY) {
                 ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -1041,7 +1041,7 @@ START_TEST(slow_copies_end_at_their_deadline_with_what_was_done)
         struct sl_msg msg = large_request();
 
         ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
-        stepped_pass(&bed, 2 * SL_NS_PER_S);
+        stepped_advance(&bed, 2 * SL_NS_PER_S);
 
         ck_assert(stepped_take(&bed, &reply, NULL));
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
@@ -1147,10 +1147,10 @@ START_TEST(an_idle_engine_whose_registration_ended_is_unmapped)
         struct sl_msg reply;
         with_engine();
 
-        stepped_pass(&bed, 3 * SL_NS_PER_S);
+        stepped_advance(&bed, 3 * SL_NS_PER_S);
         answer_engine(SL_OK); /* still there */
         ck_assert_uint_eq(bed.watch_count, 1);
-        stepped_pass(&bed, 3 * SL_NS_PER_S);
+        stepped_advance(&bed, 3 * SL_NS_PER_S);
         answer_engine(SL_ERR_NOT_FOUND);
 
         ck_assert_uint_eq(bed.watch_count, 0);
@@ -1165,14 +1165,14 @@ START_TEST(a_busy_rank_of_a_team_whose_registration_ended_is_unmapped)
         team = SL_TEAM_FIRST;
         with_engine();
         for (unsigned i = 0; i < 2; i++) {
-            stepped_pass(&bed, 900 * SL_NS_PER_MS);
+            stepped_advance(&bed, 900 * SL_NS_PER_MS);
             struct sl_msg msg = copy_request(true, 1);
             ck_assert_int_eq(stepped_give(&bed, "coordinator", &msg), SL_OK);
             ck_assert(stepped_take(&bed, &reply, NULL));
             ck_assert_int_eq(reply.code, SL_OK);
         }
 
-        stepped_pass(&bed, 900 * SL_NS_PER_MS);
+        stepped_advance(&bed, 900 * SL_NS_PER_MS);
         answer_engine(SL_ERR_NOT_FOUND);
 
         ck_assert_uint_eq(bed.watch_count, 0);

@@ -67,8 +67,8 @@ static int64_t scan(void)
         struct sl_msg found;
         uint64_t codes[4096] = {0};
         while (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
-            fake_jobs_tell(&fake); /* segments are read */
-            fake_pass(&fake, SL_NS_PER_US);
+            fake_jobs_report(&fake); /* segments are read */
+            fake_advance(&fake, SL_NS_PER_US);
         }
         last = found.body.disk_found.last;
         left = found.body.disk_found.first ? (int64_t)found.body.disk_found.budget_left -
@@ -157,7 +157,7 @@ static int64_t write_value(void)
             return (int64_t)reply.body.disk_write_reply.budget_left -
                    (int64_t)reply.body.disk_write_reply.budget_debt;
         }
-        fake_pass(&fake, SL_NS_PER_MS);
+        fake_advance(&fake, SL_NS_PER_MS);
     }
     ck_abort_msg("no answer to a write");
     return 0;
@@ -180,7 +180,7 @@ static void stop_cleanly(void)
     fake.actor->drain(fake.state);
     for (uint32_t i = 0; i < 100 && !fake.finished; i++) {
         pump();
-        fake_pass(&fake, SL_NS_PER_MS);
+        fake_advance(&fake, SL_NS_PER_MS);
     }
     ck_assert(fake.finished);
     fake_stop(&fake);
@@ -408,11 +408,11 @@ START_TEST(a_disk_that_fails_the_page_heals)
             disk.fail_request = disk.requests + n;
             disk.fail_os_code = 5;             /* EIO */
             for (uint32_t i = 0; i < 8; i++) { /* pages come by */
-                fake_pass(&fake, 3 * SL_NS_PER_S);
+                fake_advance(&fake, 3 * SL_NS_PER_S);
                 pump();
             }
             disk.fail_request = 0;
-            fake_pass(&fake, 3 * SL_NS_PER_S);
+            fake_advance(&fake, 3 * SL_NS_PER_S);
             pump();
             (void)write_value();
         }

@@ -325,8 +325,8 @@ static void found_take(struct sl_msg *found)
 {
     for (uint32_t turns = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, found); turns++) {
         ck_assert_uint_lt(turns, 100);
-        fake_jobs_tell(&fake); /* segments are read */
-        fake_pass(&fake, SL_NS_PER_US);
+        fake_jobs_report(&fake); /* segments are read */
+        fake_advance(&fake, SL_NS_PER_US);
     }
 }
 
@@ -413,7 +413,7 @@ START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
 END_TEST
 
 /* A registrar had no space for all of it. */
-START_TEST(what_was_told_is_told_again_behind_a_fence_of_everything)
+START_TEST(a_scan_is_repeated_after_a_fence_of_everything)
     {
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY}, fence = {.type = SL_MSG_FENCE}, reply;
         ck_assert_int_eq(write_value(4), SL_OK);
@@ -731,7 +731,7 @@ START_TEST(tombstone_waits_for_the_write_that_is_under_way)
         uint64_t forget_seq = forget_start(1);
         for (uint32_t i = 0; i < 5; i++) {
             pump(UINT64_MAX);
-            fake_pass(&fake, 100 * SL_NS_PER_MS); /* a sync of what is written is due */
+            fake_advance(&fake, 100 * SL_NS_PER_MS); /* a sync of what is written is due */
         }
         for (uint32_t i = 0; i < held_count; i++) {
             hand_over(&held[i]);
@@ -839,7 +839,7 @@ START_TEST(only_the_registrar_is_served)
         struct sl_msg hello = {.type = SL_MSG_HELLO_REPLY};
         hello.body.hello_reply.boot_generation = boot_generation + 1000;
         fake_give(&fake, "client.7", &hello);
-        fake_pass(&fake, SL_NS_PER_S);
+        fake_advance(&fake, SL_NS_PER_S);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &reply));
         ck_assert_uint_eq(disk.requests, requests);
         ck_assert_int_eq(write_value(1), SL_OK);
@@ -1008,7 +1008,7 @@ START_TEST(ceiling_holds_and_the_oldest_segment_goes)
                 }
                 fake_answer(&fake, "registrar", &reclaim, &reply);
                 pump(UINT64_MAX);
-                fake_pass(&fake, SL_NS_PER_US); /* its entries are freed */
+                fake_advance(&fake, SL_NS_PER_US); /* its entries are freed */
                 pump(UINT64_MAX);
                 code = write_end(n, seq);
                 reclaimed++;
@@ -1139,7 +1139,7 @@ START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
         disk.fail_os_code = EIO;
         ck_assert_int_eq(write_value(400), SL_ERR_IO);
         disk.fail_request = 0;
-        fake_pass(&fake, 10 * SL_NS_PER_S);
+        fake_advance(&fake, 10 * SL_NS_PER_S);
         pump(UINT64_MAX);
 
         ck_assert_int_eq(write_value(401), SL_OK);
@@ -1147,7 +1147,7 @@ START_TEST(a_segment_without_memory_for_its_records_costs_nothing)
         no_memory = true;
         hello.body.hello_reply.boot_generation = ++boot_generation;
         fake_give(&fake, "registrar", &hello);
-        fake_pass(&fake, 10 * SL_NS_PER_S);
+        fake_advance(&fake, 10 * SL_NS_PER_S);
         ck_assert(!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found));
         no_memory = false;
         scan();
@@ -1213,7 +1213,7 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
             uint32_t again = bytes_written(bytes_write(turns * 60));
             ck_assert_uint_gt(again, 3);
             ck_assert_uint_eq(bytes_written(bytes_write(turns * 60)), again);
-            fake_pass(&fake, 0); /* one turn */
+            fake_advance(&fake, 0); /* one turn */
             pump(UINT64_MAX);
         }
         ck_assert_uint_ge(turns, 3);
@@ -1223,13 +1223,13 @@ START_TEST(segments_leave_in_slices_while_their_keys_are_written_again)
 
         for (uint32_t i = 0; !fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM, &reclaim); i++) {
             ck_assert_uint_lt(i, 10);
-            fake_pass(&fake, SL_NS_PER_US);
+            fake_advance(&fake, SL_NS_PER_US);
         }
         ck_assert_uint_eq(reclaim.body.disk_reclaim.segment, 2);
         fake_answer(&fake, "registrar", &reclaim, &reply);
         for (uint32_t i = 0; i < 10; i++) {
             pump(UINT64_MAX);
-            fake_pass(&fake, SL_NS_PER_US);
+            fake_advance(&fake, SL_NS_PER_US);
         }
         ck_assert_uint_eq(self->left, 0);
         ck_assert_uint_eq(self->segments[0].number, 3);
@@ -1306,7 +1306,7 @@ START_TEST(a_scan_tells_of_the_batch_that_was_under_way)
             uint64_t codes[8] = {0};
             while (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
                 pump(1);
-                fake_pass(&fake, SL_NS_PER_US);
+                fake_advance(&fake, SL_NS_PER_US);
             }
             last = found.body.disk_found.last;
             for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
@@ -1336,7 +1336,7 @@ START_TEST(any_failed_call_is_an_answer_and_heals)
                 sl_err code = write_value(value);
                 failures += code != SL_OK;
                 ck_assert(code == SL_OK || code == (_i == 0 ? SL_ERR_IO : SL_ERR_NO_SPACE));
-                fake_pass(&fake, 3 * SL_NS_PER_S);
+                fake_advance(&fake, 3 * SL_NS_PER_S);
             }
             ck_assert_uint_le(failures, 1);
             disk.fail_request = 0;
@@ -1363,7 +1363,7 @@ static enum sl_health health(void)
 
 static void pass_and_pump(uint64_t ns)
 {
-    fake_pass(&fake, ns);
+    fake_advance(&fake, ns);
     pump(UINT64_MAX);
 }
 
@@ -1499,7 +1499,7 @@ static uint32_t ticks(uint64_t ns, bool answers)
     uint32_t count = 0;
     while (fake.wake_ns <= until_ns && count < 10000) {
         uint64_t ahead_ns = fake.wake_ns > fake.env.now_ns ? fake.wake_ns - fake.env.now_ns : 1;
-        fake_pass(&fake, ahead_ns);
+        fake_advance(&fake, ahead_ns);
         pump(answers ? UINT64_MAX : 0);
         count++;
     }
@@ -1802,11 +1802,11 @@ START_TEST(the_page_tells_what_is_waited_for_and_how_long_was_read)
         fake_give(&fake, "registrar", &raise); /* until one does */
         uint64_t two_bytes = metric("read_queue_bytes");
 
-        fake_pass(&fake, 5 * SL_NS_PER_MS);
+        fake_advance(&fake, 5 * SL_NS_PER_MS);
         pump(UINT64_MAX);
-        fake_pass(&fake, 7 * SL_NS_PER_MS); /* idle */
+        fake_advance(&fake, 7 * SL_NS_PER_MS); /* idle */
         (void)read_start(2, false, &generation);
-        fake_pass(&fake, 3 * SL_NS_PER_MS);
+        fake_advance(&fake, 3 * SL_NS_PER_MS);
         pump(UINT64_MAX);
 
         ck_assert_uint_eq(ahead_bytes, 0);
@@ -1983,13 +1983,13 @@ static bool scan_ends(void)
     struct sl_msg found, reply = {.code = SL_OK};
     uint64_t codes[4096] = {0};
     bool last = false;
-    fake_jobs_tell(&fake);
+    fake_jobs_report(&fake);
     while (fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
         last = last || found.body.disk_found.last;
         reply.body.disk_found_reply.codes =
             (struct sl_u64s){codes, found.body.disk_found.items.count};
         fake_answer(&fake, "registrar", &found, &reply);
-        fake_jobs_tell(&fake);
+        fake_jobs_report(&fake);
     }
     return last;
 }
@@ -2065,7 +2065,7 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
         disk.fail_request = disk.requests + 1;
         disk.fail_os_code = EROFS;
         fake_job_run(&fake, 1);
-        fake_jobs_tell(&fake);
+        fake_jobs_report(&fake);
         pump(UINT64_MAX);
         hello.body.hello_reply.boot_generation = ++boot_generation;
 
@@ -2073,7 +2073,7 @@ START_TEST(a_scan_ends_though_the_file_of_a_segment_cannot_be_renamed)
 
         bool ended = false;
         for (uint32_t i = 0; i < 10; i++) {
-            fake_pass(&fake, SL_NS_PER_MS);
+            fake_advance(&fake, SL_NS_PER_MS);
             ended = ended || scan_ends();
         }
         ck_assert(ended);
@@ -2092,7 +2092,7 @@ START_TEST(a_file_that_has_gone_is_told_until_the_registrar_knows_it)
         fake_answer(&fake, "registrar", &gone, &busy);
 
         for (uint32_t i = 0; i < 100 && gone.seq == seq; i++) {
-            fake_pass(&fake, 100 * SL_NS_PER_MS);
+            fake_advance(&fake, 100 * SL_NS_PER_MS);
             (void)fake_take(&fake, "registrar", SL_MSG_DISK_RECLAIM | FAKE_GONE, &gone);
         }
 
@@ -2156,7 +2156,7 @@ START_TEST(a_segment_that_cannot_be_removed_keeps_its_values)
         disk.fail_os_code = EIO;
 
         fake_answer(&fake, "registrar", &reclaim, &reply);
-        fake_jobs_tell(&fake);
+        fake_jobs_report(&fake);
         pump(UINT64_MAX);
         read_only = false;
 
@@ -2390,7 +2390,7 @@ START_TEST(a_disk_that_was_emptied_keeps_its_new_name)
             ck_assert_int_eq(write_value(n), SL_OK);
         }
         forget_value(3);
-        fake_pass(&fake, 10 * SL_NS_PER_S);
+        fake_advance(&fake, 10 * SL_NS_PER_S);
         pump(UINT64_MAX);
         msg.body.disk_members.epoch = ++members_epoch;
         msg.body.disk_members.empty = true;
@@ -2473,7 +2473,7 @@ int main(void)
     tcase_set_timeout(node, 240);
     tcase_add_test(node, written_values_of_all_sizes_are_read_back);
     tcase_add_test(node, what_comes_behind_a_fence_of_everything_is_not_done);
-    tcase_add_test(node, what_was_told_is_told_again_behind_a_fence_of_everything);
+    tcase_add_test(node, a_scan_is_repeated_after_a_fence_of_everything);
     tcase_add_test(node, what_was_never_synced_is_made_durable_before_it_is_told);
     tcase_add_test(node, reads_that_fail_for_a_moment_at_the_start_cost_nothing);
     tcase_add_loop_test(node, an_outage_while_the_log_is_read_costs_nothing, 0, 10);

@@ -293,7 +293,7 @@ static void links_turn(void)
 static void turn(void)
 {
     bed.self->env->ops->wake_at(bed.self->env, 0);
-    fake_pass(&bed.fake, 2 * SL_NS_PER_US);
+    fake_advance(&bed.fake, 2 * SL_NS_PER_US);
     registrar_play();
     swappers_play();
     links_turn();
@@ -321,7 +321,7 @@ static void peer_lives(void)
         .node = sl_text_of("b"), .incarnation = 3, .fabric = sl_text_of("verbs")};
     reply.body.peer_hello_reply.windows.at = &window;
     reply.body.peer_hello_reply.windows.count = 1;
-    (void)fake_net_say(&bed.net, "b", reply, true);
+    (void)fake_net_deliver(&bed.net, "b", reply, true);
     turns(10);
     ck_assert(bed.self->peers[0].window.used);
     ck_assert_int_eq(sl_fabric_peer_link(bed.self->fabric, bed.self->peers[0].fabric_peer),
@@ -387,7 +387,7 @@ static void bed_start(void)
     bed.self->control = &bed.net.base;
     memories_make();
     bed.proc = (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77};
-    fake_live(&bed.fake, bed.proc);
+    fake_process_add(&bed.fake, bed.proc);
     regions_put();
     bed.engine_is_there = true;
 }
@@ -480,7 +480,7 @@ static void peer_places(void)
     reply.body.peer_pin_reply = (struct sl_body_peer_pin_reply){.pin_id = 5, .ttl_ns = SL_NS_PER_S};
     reply.body.peer_pin_reply.items.at = places;
     reply.body.peer_pin_reply.items.count = 2;
-    (void)fake_net_say(&bed.net, "b", reply, true);
+    (void)fake_net_deliver(&bed.net, "b", reply, true);
     turns(6);
 }
 
@@ -522,7 +522,7 @@ START_TEST(what_is_not_there_yet_is_asked_for_again)
         ck_assert_uint_eq(fake_verbs.dmabufs, 0);
         bed.swapper_dies = false;
         for (int i = 0; i < 5; i++) {
-            fake_pass(&bed.fake, 150 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 150 * SL_NS_PER_MS);
             turns(5);
         }
         turns(TURNS);
@@ -571,7 +571,7 @@ START_TEST(a_swapper_that_never_has_it_is_not_asked_for_ever)
         bed.busy = UINT32_MAX;
         bed_run();
         for (int i = 0; i < 110; i++) {
-            fake_pass(&bed.fake, 100 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 100 * SL_NS_PER_MS);
             turns(2);
         }
         uint32_t asked = bed.exports_asked;
@@ -685,7 +685,7 @@ START_TEST(what_nobody_checked_is_not_pulled)
         peer_places();
         if (_i >= 1) {
             ck_assert(!fake_take_reply(&bed.fake, "coordinator", seq, &reply));
-            fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+            fake_advance(&bed.fake, 3 * SL_NS_PER_S);
             turns(3);
         }
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
@@ -802,7 +802,7 @@ START_TEST(a_part_that_one_of_two_ranks_has_wrong_is_never_pulled)
         uint64_t seq = pull_send(true);
         peer_places();
         if (bed.check == CHECK_SILENT) {
-            fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+            fake_advance(&bed.fake, 3 * SL_NS_PER_S);
             turns(3);
         }
         turns(4);
@@ -823,7 +823,7 @@ START_TEST(a_read_into_one_of_two_gpus_that_fails_costs_its_block)
         fake_verbs.refuse_at = fake_verbs.requests_met + 1 + (uint32_t)_i;
         uint64_t seq = pull_send(true);
         peer_places();
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S);
         turns(4);
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
         const struct sl_u64s *codes = &reply.body.bring_reply.codes;
@@ -940,7 +940,7 @@ START_TEST(a_block_is_lent_from_device_memory)
         reply.reply_to = named.seq;
         reply.op_id = named.op_id;
         reply.body.peer_lend_reply.number = 1;
-        (void)fake_net_say(&bed.net, "b", reply, true);
+        (void)fake_net_deliver(&bed.net, "b", reply, true);
         turns(12);
         ck_assert(fake_take_reply(&bed.fake, "coordinator", seq, &reply));
         ck_assert_msg(reply.code == SL_OK, "%s", reply.text.at);
@@ -1018,7 +1018,7 @@ static void take_bed_start(enum check check)
     struct sl_msg hello = {.type = SL_MSG_PEER_HELLO};
     hello.body.peer_hello = (struct sl_body_peer_hello){
         .node = sl_text_of("b"), .incarnation = 3, .fabric = sl_text_of("verbs")};
-    (void)fake_net_say(&bed.net, "b", hello, false);
+    (void)fake_net_deliver(&bed.net, "b", hello, false);
     turns(3);
     memset(&lent, 0, sizeof(lent));
     bring_ask("", false);
@@ -1056,7 +1056,7 @@ static void peer_says(uint64_t number, bool last)
     msg.body.peer_lend.doors.count = lent.door_count;
     msg.body.peer_lend.pieces.at = lent.pieces;
     msg.body.peer_lend.pieces.count = lent.piece_count;
-    (void)fake_net_say(&bed.net, "b", msg, false);
+    (void)fake_net_deliver(&bed.net, "b", msg, false);
     lent.door_count = lent.piece_count = 0;
     turns(8);
 }
@@ -1195,7 +1195,7 @@ START_TEST(a_busy_swapper_is_asked_again)
         ck_assert_uint_eq(bed.checks, 1);
         ck_assert(!told(&msg));
         for (int i = 0; i < 2; i++) {
-            fake_pass(&bed.fake, 6 * SL_NS_PER_MS);
+            fake_advance(&bed.fake, 6 * SL_NS_PER_MS);
             turns(4);
         }
         ck_assert_uint_eq(bed.checks, 3);
@@ -1216,7 +1216,7 @@ START_TEST(what_nobody_checked_in_time_is_not_told)
         peer_lends(0, 0, PART);
         peer_says(1, false);
         ck_assert(!told(&msg));
-        fake_pass(&bed.fake, BRING_NS);
+        fake_advance(&bed.fake, BRING_NS);
         turns(3);
         peer_heard(SL_ERR_TIMEOUT);
         over(SL_ERR_TIMEOUT);

@@ -198,7 +198,7 @@ static void bed_open(const char *setting)
     bed.self->control = &bed.net.base;
     ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
     bed.proc = (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77};
-    fake_live(&bed.fake, bed.proc);
+    fake_process_add(&bed.fake, bed.proc);
     for (uint32_t i = 0; i < 2; i++) {
         bed.fds[i] = memfd_create("pool-of-the-test", MFD_CLOEXEC);
         ck_assert_int_ge(bed.fds[i], 0);
@@ -244,7 +244,7 @@ static uint64_t metric(const char *name)
 static void turn(void)
 {
     struct sl_msg msg;
-    fake_pass(&bed.fake, 2 * SL_NS_PER_US);
+    fake_advance(&bed.fake, 2 * SL_NS_PER_US);
     while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
         struct sl_msg reply = {.code = SL_OK};
         reply.body.engines_reply.engine_ids =
@@ -284,7 +284,7 @@ static void engine_comes(uint64_t id)
 {
     turn();
     bed.engine_id = id;
-    fake_pass(&bed.fake, SL_NS_PER_S);
+    fake_advance(&bed.fake, SL_NS_PER_S);
 }
 
 #define TURNS_MAX 200u /* enough for all steps of registering, or of taking back */
@@ -485,7 +485,7 @@ START_TEST(a_region_that_fails_leaves_nothing)
         ck_assert(!fake_is_watched(&bed.fake, bed.proc));
         ck_assert_uint_eq(metric("pools_refused"), 1);
         ck_assert_uint_eq(metric("regions_registered"), 0);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* it is not tried again */
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S); /* it is not tried again */
         turns(TURNS_MAX);
         ck_assert_uint_eq(regions.added, (uint32_t)_i + 1);
         ck_assert(over_answered(over_told(7)));
@@ -522,11 +522,11 @@ START_TEST(a_process_that_was_stopped_is_asked_again_when_it_is_used)
         ck_assert_uint_eq(metric("pools_refused"), 1);
 
         atomic_store(&stopped, false);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S); /* it is not in use */
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S); /* it is not in use */
         turns(TURNS_MAX);
         ck_assert_uint_eq(regions.live_count, 0);
         ck_assert_int_eq(tr_pools_view(bed.self, 7, &view, &why), SL_ERR_UNSUPPORTED);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         turns(TURNS_MAX);
 
         ck_assert_uint_eq(regions.live_count, REGIONS);
@@ -569,10 +569,10 @@ START_TEST(a_death_at_any_time_leaves_nothing)
         turns((uint32_t)_i);
 
         bed.engine_id = 0;
-        fake_die(&bed.fake, bed.proc);
-        fake_pass(&bed.fake, SL_NS_PER_S); /* one that is not watched yet: the list lacks it */
+        fake_process_end(&bed.fake, bed.proc);
+        fake_advance(&bed.fake, SL_NS_PER_S); /* one that is not watched yet: the list lacks it */
         turns(TURNS_MAX);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         turns(TURNS_MAX);
 
         ck_assert_uint_eq(regions.live_count, 0);
@@ -612,14 +612,14 @@ START_TEST(memory_that_a_peer_may_use_is_kept_until_it_may_not)
                       why.text);
 
         uint64_t seq = over_told(7);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         turns(TURNS_MAX);
 
         ck_assert(!over_answered(seq));
         ck_assert_uint_eq(regions.live_count, REGIONS / 2);
         ck_assert_uint_eq(mappings(), 2);
         ck_assert_int_eq(sl_fabric_grant_end(bed.self->fabric, handle), SL_OK);
-        fake_pass(&bed.fake, SL_NS_PER_S);
+        fake_advance(&bed.fake, SL_NS_PER_S);
         turns(TURNS_MAX);
         ck_assert(over_answered(seq));
         ck_assert_uint_eq(regions.live_count + mappings(), 0);

@@ -83,7 +83,7 @@ static void nodes_open(void)
 static void turn(void)
 {
     struct sl_msg msg;
-    fake_pass(&bed.fake, 2 * SL_NS_PER_US);
+    fake_advance(&bed.fake, 2 * SL_NS_PER_US);
     while (fake_take(&bed.fake, "registrar", SL_MSG_ENGINES, &msg)) {
         static const uint64_t ids[] = {ENGINE};
         struct sl_msg reply = {.code = SL_OK};
@@ -134,7 +134,7 @@ static void peer_lives(void)
         .node = sl_text_of("b"), .incarnation = 3, .fabric = sl_text_of("tcp")};
     reply.body.peer_hello_reply.windows.at = &window;
     reply.body.peer_hello_reply.windows.count = 1;
-    (void)fake_net_say(&bed.net, "b", reply, true);
+    (void)fake_net_deliver(&bed.net, "b", reply, true);
     bed.self->env->ops->wake_at(bed.self->env, 0);
     turn();
     ck_assert(bed.self->peers[0].window.used);
@@ -182,7 +182,7 @@ static void bed_open(const char *pools)
     bed.self->control = &bed.net.base;
     ck_assert_msg(tr_cluster_init(bed.self, &why) == SL_OK, "%s", why.text);
     bed.proc = (struct sl_proc_id){.pid = (uint32_t)getpid(), .start_time = 77};
-    fake_live(&bed.fake, bed.proc);
+    fake_process_add(&bed.fake, bed.proc);
     bed.fd = memfd_create("pool-of-the-test", MFD_CLOEXEC);
     ck_assert_int_ge(bed.fd, 0);
     ck_assert_int_eq(ftruncate(bed.fd, (off_t)(2 * TENSOR)), 0);
@@ -289,7 +289,7 @@ static void peer_places(sl_err code, uint64_t length_bytes)
         (struct sl_body_peer_pin_reply){.pin_id = code == SL_OK ? 5 : 0, .ttl_ns = SL_NS_PER_S};
     reply.body.peer_pin_reply.items.at = places;
     reply.body.peer_pin_reply.items.count = 2;
-    (void)fake_net_say(&bed.net, "b", reply, true);
+    (void)fake_net_deliver(&bed.net, "b", reply, true);
     bed.self->env->ops->wake_at(bed.self->env, 0);
     turn();
 }
@@ -416,7 +416,7 @@ static void book_open(sl_err answer)
 }
 
 /* b holds the first `held` keys, no node the others. */
-static void book_says(sl_err code, uint32_t held)
+static void directory_answers(sl_err code, uint32_t held)
 {
     static struct sl_directory_found found[2];
     memset(found, 0, sizeof(found));
@@ -437,7 +437,7 @@ START_TEST(a_pull_asks_whom_the_directory_names)
         ck_assert_uint_eq(book.last.count, 2);
         ck_assert_uint_eq(pins_asked(), 0); /* before the directory has answered */
 
-        book_says(SL_OK, 2);
+        directory_answers(SL_OK, 2);
 
         ck_assert_uint_eq(pins_asked(), 1);
         ck_assert(fake_net_last(&bed.net, "b", SL_MSG_PEER_PIN, &pin));
@@ -452,7 +452,7 @@ START_TEST(a_pull_of_what_nobody_holds_is_a_miss_at_once)
     {
         book_open(SL_OK);
         uint64_t seq = pull_send();
-        book_says(SL_OK, 0);
+        directory_answers(SL_OK, 0);
         ck_assert_uint_eq(pins_asked(), 0);
         codes_are(seq, SL_ERR_NOT_FOUND, SL_ERR_NOT_FOUND);
         bed_close();
@@ -465,7 +465,7 @@ START_TEST(a_pull_asks_known_peers_while_the_directory_is_away)
         book_open(_i == 0 ? SL_ERR_UNREACHABLE : SL_OK);
         uint64_t seq = pull_send();
         if (_i == 1) {
-            book_says(SL_ERR_TIMEOUT, 0);
+            directory_answers(SL_ERR_TIMEOUT, 0);
         }
         ck_assert_uint_eq(pins_asked(), 1);
         peer_places(SL_ERR_NOT_FOUND, 0);
@@ -481,7 +481,7 @@ START_TEST(a_fence_does_not_wait_for_the_directory)
         book_open(SL_OK);
         uint64_t seq = pull_send(), fence = fence_send("coordinator", 11);
         ck_assert(fenced("coordinator", fence));
-        book_says(SL_OK, 2);
+        directory_answers(SL_OK, 2);
         ck_assert_uint_eq(pins_asked(), 0);
         codes_are(seq, SL_ERR_CANCELLED, SL_ERR_CANCELLED);
         bed_close();
@@ -605,7 +605,7 @@ START_TEST(a_reserve_that_is_not_answered_in_time_is_given_back)
         ck_assert(!fake_take(&bed.fake, "registrar", SL_MSG_ABORT, &abort));
 
         for (uint32_t i = 0; i < 20; i++) {
-            fake_pass(&bed.fake, SL_NS_PER_S / 10);
+            fake_advance(&bed.fake, SL_NS_PER_S / 10);
             turn();
         }
 
@@ -689,7 +689,7 @@ START_TEST(the_deadline_of_a_read_ends_it)
         uint64_t seq = pull_send();
         peer_places(SL_OK, PART);
         ck_assert_uint_eq(bed.self->fetch_batches[0].phase, TR_READ);
-        fake_pass(&bed.fake, 3 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 3 * SL_NS_PER_S);
         turns(3);
         ck_assert(answered(seq, &reply));
         ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);
@@ -704,9 +704,9 @@ START_TEST(its_deadline_ends_it)
         struct sl_msg reply;
         bed_open("true");
         uint64_t seq = pull_send();
-        fake_pass(&bed.fake, 400 * SL_NS_PER_MS);
+        fake_advance(&bed.fake, 400 * SL_NS_PER_MS);
         ck_assert(!answered(seq, &reply));
-        fake_pass(&bed.fake, 2 * SL_NS_PER_S);
+        fake_advance(&bed.fake, 2 * SL_NS_PER_S);
         turn();
         ck_assert(answered(seq, &reply));
         ck_assert_uint_ne(reply.body.bring_reply.codes.at[0], SL_OK);

@@ -58,7 +58,7 @@ class Refused(Mixed):
         print(done.stdout)
         return done
 
-    def left_and_refused(self, before, after, *parts):
+    def leftovers_refused(self, before, after, *parts):
         """A part is data that is left for the other to find: memory, or the disk."""
         for part in parts:
             with self.subTest(part=part):
@@ -86,10 +86,10 @@ class Refused(Mixed):
                 node.stop()
 
     def test_what_the_release_has_left(self):
-        self.left_and_refused(self.as_release, self.as_tree, "memory", "disk")
+        self.leftovers_refused(self.as_release, self.as_tree, "memory", "disk")
 
     def test_what_this_tree_has_left(self):
-        self.left_and_refused(self.as_tree, self.as_release, "memory", "disk")
+        self.leftovers_refused(self.as_tree, self.as_release, "memory", "disk")
 
     def clients(self, old_node):
         node = self.node(old=old_node, disk="0")

@@ -22,14 +22,14 @@
 #define SEEN_MAX    4096u /* then earlier observations count half */
 
 struct disk_block {
-    uint64_t wanted_at; /* bytes written until its last request */
+    uint64_t requested_at; /* bytes written until its last request */
     bool here, wanted;
 };
 struct model_disk {
     const struct model_options *options;
     struct disk_block *blocks; /* by identity */
     uint32_t *queue;           /* a ring: identities in the order of their writes */
-    uint64_t queue_room, first, count;
+    uint64_t queue_space, first, count;
     uint64_t used_bytes, written_bytes, keep_bytes;
     double budget_bytes;
     uint64_t budget_at_ms;
@@ -47,9 +47,9 @@ sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
         return SL_ERR_NO_MEMORY;
     }
     disk->options = options;
-    disk->queue_room = QUEUE_FIRST;
+    disk->queue_space = QUEUE_FIRST;
     disk->blocks = calloc(id_limit + (size_t)1, sizeof(*disk->blocks));
-    disk->queue = malloc(disk->queue_room * sizeof(*disk->queue));
+    disk->queue = malloc(disk->queue_space * sizeof(*disk->queue));
     if (disk->blocks == NULL || disk->queue == NULL) {
         model_disk_destroy(&disk);
         return SL_ERR_NO_MEMORY;
@@ -73,36 +73,36 @@ bool model_disk_has(const struct model_disk *disk, uint32_t id)
     return disk != NULL && disk->blocks[id].here;
 }
 
-void model_disk_wanted(struct model_disk *disk, uint32_t id)
+void model_disk_requested(struct model_disk *disk, uint32_t id)
 {
     disk->blocks[id].wanted = true;
-    disk->blocks[id].wanted_at = disk->written_bytes;
+    disk->blocks[id].requested_at = disk->written_bytes;
 }
 
-static bool queue_room(struct model_disk *disk)
+static bool queue_space(struct model_disk *disk)
 {
-    if (disk->count < disk->queue_room) {
+    if (disk->count < disk->queue_space) {
         return true;
     }
-    uint64_t room = SL_MAX(2 * disk->queue_room, (uint64_t)QUEUE_FIRST);
+    uint64_t room = SL_MAX(2 * disk->queue_space, (uint64_t)QUEUE_FIRST);
     uint32_t *fresh = malloc(room * sizeof(*fresh));
     if (fresh == NULL) {
         return false;
     }
     for (uint64_t i = 0; i < disk->count; i++) {
-        fresh[i] = disk->queue[(disk->first + i) % disk->queue_room];
+        fresh[i] = disk->queue[(disk->first + i) % disk->queue_space];
     }
     free(disk->queue);
     disk->queue = fresh;
     disk->first = 0;
-    disk->queue_room = room;
+    disk->queue_space = room;
     return true;
 }
 
 static void append(struct model_disk *disk, uint32_t id, struct model_result *result)
 {
     uint64_t bytes = model_bytes(disk->options, id);
-    disk->queue[(disk->first + disk->count++) % disk->queue_room] = id;
+    disk->queue[(disk->first + disk->count++) % disk->queue_space] = id;
     disk->blocks[id].here = true;
     disk->blocks[id].wanted = false;
     disk->used_bytes += bytes;
@@ -117,8 +117,8 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
     uint32_t id = disk->queue[disk->first];
     struct disk_block *block = &disk->blocks[id];
     uint64_t bytes = model_bytes(disk->options, id);
-    uint64_t age_bytes = disk->written_bytes - block->wanted_at;
-    disk->first = (disk->first + 1) % disk->queue_room;
+    uint64_t age_bytes = disk->written_bytes - block->requested_at;
+    disk->first = (disk->first + 1) % disk->queue_space;
     disk->count--;
     disk->used_bytes -= bytes;
     block->here = false;
@@ -133,7 +133,7 @@ static void reclaim(struct model_disk *disk, struct model_result *result)
 }
 
 /* Makes space for the bytes; false: they are more than fit. */
-static bool room_make(struct model_disk *disk, uint64_t bytes, struct model_result *result)
+static bool space_make(struct model_disk *disk, uint64_t bytes, struct model_result *result)
 {
     uint64_t capacity_bytes = disk->options->disk.capacity_bytes;
     while (disk->used_bytes + bytes > capacity_bytes && disk->count > 0) {
@@ -209,7 +209,8 @@ bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
                       struct model_result *result)
 {
     uint64_t bytes = model_bytes(disk->options, id);
-    if (!budget_take(disk, bytes, now_ms) || !room_make(disk, bytes, result) || !queue_room(disk)) {
+    if (!budget_take(disk, bytes, now_ms) || !space_make(disk, bytes, result) ||
+        !queue_space(disk)) {
         return false;
     }
     append(disk, id, result);

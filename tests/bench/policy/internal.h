@@ -67,7 +67,7 @@ struct model_memory_ops {
     void (*keep)(struct model_memory *memory, uint32_t id, const struct model_keep *keep);
     double (*edge)(const struct model_memory *memory);
     /* Ends the keeping of blocks whose time is over. */
-    void (*keep_look)(struct model_memory *memory, const struct model_keep *now);
+    void (*keep_expire)(struct model_memory *memory, const struct model_keep *now);
     uint64_t (*kept)(const struct model_memory *memory); /* bytes that are kept so */
 };
 extern const struct model_memory_ops model_memory_lru, model_memory_density;
@@ -89,7 +89,7 @@ sl_err model_disk_create(const struct model_options *options, uint32_t id_limit,
                          struct model_disk **out);
 void model_disk_destroy(struct model_disk **disk);
 bool model_disk_has(const struct model_disk *disk, uint32_t id); /* disk may be NULL */
-void model_disk_wanted(struct model_disk *disk, uint32_t id);    /* for a block that it has */
+void model_disk_requested(struct model_disk *disk, uint32_t id); /* for a block that it has */
 /* Length of the trace: a recording is shorter than the days in which a node's budget settles. */
 void model_disk_span(struct model_disk *disk, uint64_t span_ms);
 /* Whether the budget allows a block with this chance (0..1) of reuse: the less is left, the
@@ -100,9 +100,9 @@ bool model_disk_write(struct model_disk *disk, uint32_t id, uint64_t now_ms,
                       struct model_result *result);
 
 /* ---- prefetch.c ---- */
-struct model_ahead; /* opaque */
+struct model_prefetcher; /* opaque */
 /* What prefetching asks of memory and disk. */
-struct model_ahead_ops {
+struct model_prefetcher_ops {
     bool (*on_disk)(void *context, uint32_t id); /* and not in memory */
     bool (*here)(void *context, uint32_t id);    /* in memory */
     /* Share in use of the space for this, 0 to 1; refused: bytes that did not fit */
@@ -117,15 +117,16 @@ struct model_ahead_ops {
     double (*edge)(void *context); /* worth of the next victim, in hits a reference */
 };
 /* Errors: SL_ERR_NO_MEMORY. */
-sl_err model_ahead_create(const struct replay_trace *trace, const struct model_options *options,
-                          const struct model_ahead_ops *ops, void *context,
-                          struct model_ahead **out);
-void model_ahead_destroy(struct model_ahead **ahead);
+sl_err model_prefetcher_create(const struct replay_trace *trace,
+                               const struct model_options *options,
+                               const struct model_prefetcher_ops *ops, void *context,
+                               struct model_prefetcher **out);
+void model_prefetcher_destroy(struct model_prefetcher **ahead);
 /* Called before the request: prefetches what is due until then. Errors: SL_ERR_NO_MEMORY. */
-sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request);
+sl_err model_prefetcher_until(struct model_prefetcher *ahead, uint64_t request);
 /* The pause that the request announces, ms. */
-uint64_t model_ahead_told(const struct model_ahead *ahead, uint64_t request);
-void model_ahead_played(struct model_ahead *ahead, uint64_t request, bool ends);
+uint64_t model_prefetcher_pause(const struct model_prefetcher *ahead, uint64_t request);
+void model_prefetcher_request_done(struct model_prefetcher *ahead, uint64_t request, bool ends);
 
 /* ---- run.c ---- */
 sl_err model_run(const struct replay_trace *trace, const struct model_options *options,

@@ -356,15 +356,15 @@ static void result_print(uint64_t blocks, uint64_t disk, const char *policy,
                100 * share((double)result->written_count, references),
                100 * share((double)result->rewritten_count, references));
     }
-    if (result->ahead_count > 0) {
+    if (result->prefetched_count > 0) {
         uint64_t disk_hits = result->hit_count - result->memory_hit_count;
         printf(
             "\n%26s prefetched %.2f, requested %.2f, evicted %.2f; %.1f %% of hits that were only on disk",
-            "", 100 * share((double)result->ahead_count, references),
-            100 * share((double)result->ahead_hit_count, references),
-            100 * share((double)result->ahead_lost_count, references),
-            100 * share((double)result->ahead_hit_count,
-                        (double)(result->ahead_hit_count + disk_hits)));
+            "", 100 * share((double)result->prefetched_count, references),
+            100 * share((double)result->prefetched_hit_count, references),
+            100 * share((double)result->prefetched_lost_count, references),
+            100 * share((double)result->prefetched_hit_count,
+                        (double)(result->prefetched_hit_count + disk_hits)));
     }
     (void)putchar('\n');
 }

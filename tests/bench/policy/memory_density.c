@@ -109,7 +109,7 @@ static void density_keep(struct model_memory *memory, uint32_t id, const struct 
     sl_density_keep(memory->density, memory->here[id], &how);
 }
 
-static void density_keep_look(struct model_memory *memory, const struct model_keep *now)
+static void density_keep_expire(struct model_memory *memory, const struct model_keep *now)
 {
     sl_density_now(memory->density, now->now_s, now->kept_bytes_max);
     sl_density_keep_check(memory->density, KEEP_LOOKS);
@@ -136,5 +136,5 @@ const struct model_memory_ops model_memory_density = {.begin = density_begin,
                                                       .bring = density_bring,
                                                       .keep = density_keep,
                                                       .edge = density_edge,
-                                                      .keep_look = density_keep_look,
+                                                      .keep_expire = density_keep_expire,
                                                       .kept = density_kept};

@@ -58,7 +58,7 @@ struct model_result {
                                             * reclaimed */
     uint64_t refused_count;                /* offered to the disk and not written */
     /* Prefetched; then requested, and part of memory_hit_count; evicted before any request. */
-    uint64_t ahead_count, ahead_hit_count, ahead_lost_count;
+    uint64_t prefetched_count, prefetched_hit_count, prefetched_lost_count;
     double seconds; /* CPU time, including look-ups */
 };
 struct model_policy {

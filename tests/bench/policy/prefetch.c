@@ -10,42 +10,43 @@
 /* The rate of references is measured over this number of last requests. */
 #define RATE_REQUESTS 256u
 
-struct model_ahead {
+struct model_prefetcher {
     const struct replay_trace *trace;
     const struct model_options *options;
-    const struct model_ahead_ops *ops;
+    const struct model_prefetcher_ops *ops;
     void *context;
     struct sl_sessions *sessions;
     uint64_t *last;   /* by session: its last request */
     uint64_t *hashes; /* hashes of one request */
 };
 
-static bool chain_here(void *context, uint32_t session);
+static bool chain_in_memory(void *context, uint32_t session);
 
-sl_err model_ahead_create(const struct replay_trace *trace, const struct model_options *options,
-                          const struct model_ahead_ops *ops, void *context,
-                          struct model_ahead **out)
+sl_err model_prefetcher_create(const struct replay_trace *trace,
+                               const struct model_options *options,
+                               const struct model_prefetcher_ops *ops, void *context,
+                               struct model_prefetcher **out)
 {
-    struct model_ahead *ahead = calloc(1, sizeof(*ahead));
+    struct model_prefetcher *ahead = calloc(1, sizeof(*ahead));
     uint32_t most = options->prefetch.sessions_max;
     if (ahead == NULL) {
         return SL_ERR_NO_MEMORY;
     }
-    *ahead =
-        (struct model_ahead){.trace = trace, .options = options, .ops = ops, .context = context};
+    *ahead = (struct model_prefetcher){
+        .trace = trace, .options = options, .ops = ops, .context = context};
     most = most != 0 ? most : SESSIONS_MAX;
     ahead->last = calloc(most, sizeof(*ahead->last));
     ahead->hashes = malloc((trace->blocks_max + (size_t)1) * sizeof(*ahead->hashes));
     if (ahead->last == NULL || ahead->hashes == NULL ||
-        sl_sessions_create(most, chain_here, ahead, &ahead->sessions) != SL_OK) {
-        model_ahead_destroy(&ahead);
+        sl_sessions_create(most, chain_in_memory, ahead, &ahead->sessions) != SL_OK) {
+        model_prefetcher_destroy(&ahead);
         return SL_ERR_NO_MEMORY;
     }
     *out = ahead;
     return SL_OK;
 }
 
-void model_ahead_destroy(struct model_ahead **ahead)
+void model_prefetcher_destroy(struct model_prefetcher **ahead)
 {
     if (*ahead != NULL) {
         sl_sessions_destroy(&(*ahead)->sessions);
@@ -56,13 +57,13 @@ void model_ahead_destroy(struct model_ahead **ahead)
     }
 }
 
-static uint64_t request_ns(const struct model_ahead *ahead, uint64_t request)
+static uint64_t request_ns(const struct model_prefetcher *ahead, uint64_t request)
 {
     return ahead->trace->requests[request].timestamp_ms * SL_NS_PER_MS;
 }
 
 /* References a second, before the request; 0: not known. */
-static double rate(const struct model_ahead *ahead, uint64_t request)
+static double rate(const struct model_prefetcher *ahead, uint64_t request)
 {
     uint64_t from = request > RATE_REQUESTS ? request - RATE_REQUESTS : 0;
     if (request == 0) {
@@ -82,7 +83,7 @@ static uint32_t whole_count(const struct replay_request *request)
 }
 
 /* Bytes to read for the chain of the request. */
-static uint64_t chain_bytes(const struct model_ahead *ahead, uint64_t number)
+static uint64_t chain_bytes(const struct model_prefetcher *ahead, uint64_t number)
 {
     const struct replay_request *request = &ahead->trace->requests[number];
     const uint32_t *ids = &ahead->trace->ids[request->first_id];
@@ -98,7 +99,8 @@ static uint64_t chain_bytes(const struct model_ahead *ahead, uint64_t number)
 }
 
 /* Prefetches the chain of the request. *here: all of it that exists is in memory. */
-static sl_err chain_bring(struct model_ahead *ahead, uint64_t number, double worth, bool *here)
+static sl_err chain_prefetch(struct model_prefetcher *ahead, uint64_t number, double worth,
+                             bool *here)
 {
     const struct replay_request *request = &ahead->trace->requests[number];
     const uint32_t *ids = &ahead->trace->ids[request->first_id];
@@ -119,7 +121,8 @@ static sl_err chain_bring(struct model_ahead *ahead, uint64_t number, double wor
     return err;
 }
 
-static void chain_keep(struct model_ahead *ahead, uint64_t number, uint64_t now_ns, uint64_t for_ns)
+static void chain_keep(struct model_prefetcher *ahead, uint64_t number, uint64_t now_ns,
+                       uint64_t for_ns)
 {
     const struct replay_request *request = &ahead->trace->requests[number];
     const uint32_t *ids = &ahead->trace->ids[request->first_id];
@@ -132,9 +135,9 @@ static void chain_keep(struct model_ahead *ahead, uint64_t number, uint64_t now_
 }
 
 /* Whether all existing blocks of a session's chain are still in memory. */
-static bool chain_here(void *context, uint32_t session)
+static bool chain_in_memory(void *context, uint32_t session)
 {
-    const struct model_ahead *ahead = context;
+    const struct model_prefetcher *ahead = context;
     const struct replay_request *request = &ahead->trace->requests[ahead->last[session]];
     const uint32_t *ids = &ahead->trace->ids[request->first_id];
     uint32_t count = whole_count(request);
@@ -145,14 +148,14 @@ static bool chain_here(void *context, uint32_t session)
     return count == 0 || ahead->ops->here(ahead->context, ids[count - 1]);
 }
 
-sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)
+sl_err model_prefetcher_until(struct model_prefetcher *ahead, uint64_t request)
 {
     uint64_t until_ns = request_ns(ahead, request);
     double a_second = rate(ahead, request);
     sl_err err = SL_OK;
     if (ahead->options->prefetch.kind == MODEL_PREFETCH_CLAIRVOYANT) {
         bool here;
-        return chain_bring(ahead, request, 1e9, &here);
+        return chain_prefetch(ahead, request, 1e9, &here);
     }
     if (!(a_second > 0)) {
         return SL_OK;
@@ -171,7 +174,7 @@ sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)
             uint64_t bytes = chain_bytes(ahead, number);
             bool fits = ahead->ops->fits(ahead->context, now_ns, bytes);
             if (fits) {
-                err = chain_bring(ahead, number, due.worth / a_second, &here);
+                err = chain_prefetch(ahead, number, due.worth / a_second, &here);
             }
             if (here) {
                 chain_keep(ahead, number, now_ns, due.for_ns);
@@ -183,7 +186,7 @@ sl_err model_ahead_until(struct model_ahead *ahead, uint64_t request)
     return err;
 }
 
-uint64_t model_ahead_told(const struct model_ahead *ahead, uint64_t request)
+uint64_t model_prefetcher_pause(const struct model_prefetcher *ahead, uint64_t request)
 {
     const struct model_prefetch_options *set = &ahead->options->prefetch;
     return set->pauses == NULL
@@ -191,7 +194,7 @@ uint64_t model_ahead_told(const struct model_ahead *ahead, uint64_t request)
                : replay_pause(&set->said, set->pauses, ahead->trace->request_count, request);
 }
 
-void model_ahead_played(struct model_ahead *ahead, uint64_t request, bool ends)
+void model_prefetcher_request_done(struct model_prefetcher *ahead, uint64_t request, bool ends)
 {
     const struct replay_request *at = &ahead->trace->requests[request];
     for (uint32_t i = 0; i < at->id_count; i++) {
@@ -199,7 +202,7 @@ void model_ahead_played(struct model_ahead *ahead, uint64_t request, bool ends)
     }
     const struct sl_turn turn = {.blocks = ahead->hashes,
                                  .count = at->id_count,
-                                 .pause_ns = model_ahead_told(ahead, request) * SL_NS_PER_MS,
+                                 .pause_ns = model_prefetcher_pause(ahead, request) * SL_NS_PER_MS,
                                  .load = true,
                                  .ends = ends};
     bool fresh;

@@ -23,9 +23,9 @@ struct run {
     uint32_t *seen;    /* by identity: 1 + the request that has it, modulo 2^32 */
     uint64_t memory_bytes;
     uint64_t block_count, block_bytes; /* stored so far: how large a block is */
-    struct model_ahead *ahead;         /* NULL: no prefetching */
-    unsigned char *unread;             /* by identity: prefetched, and not requested yet */
-    uint64_t ahead_count, ahead_lost_count, unread_bytes;
+    struct model_prefetcher *ahead;    /* NULL: no prefetching */
+    unsigned char *unused_prefetch;    /* by identity: prefetched, and not requested yet */
+    uint64_t prefetched_count, prefetched_lost_count, unread_bytes;
 };
 
 static bool is_stored(const struct run *run, uint32_t id)
@@ -42,14 +42,14 @@ static uint64_t kept_bytes_max(const struct run *run)
 
 static uint64_t unread_end(struct run *run, uint32_t id)
 {
-    uint64_t was = run->unread[id];
-    run->unread[id] = 0;
+    uint64_t was = run->unused_prefetch[id];
+    run->unused_prefetch[id] = 0;
     run->unread_bytes -= was * model_bytes(run->options, id);
     return was;
 }
 
 /* Counts the hits of the request. */
-static uint32_t look(struct run *run, uint64_t number, struct model_result *out)
+static uint32_t hits_count(struct run *run, uint64_t number, struct model_result *out)
 {
     const struct replay_request *request = &run->trace->requests[number];
     const uint32_t *ids = &run->trace->ids[request->first_id];
@@ -57,7 +57,7 @@ static uint32_t look(struct run *run, uint64_t number, struct model_result *out)
     uint32_t in_memory = 0;
     while (hit < request->id_count && !is_stored(run, ids[hit])) {
         in_memory += run->memory.here[ids[hit]] != 0;
-        out->ahead_hit_count += unread_end(run, ids[hit]);
+        out->prefetched_hit_count += unread_end(run, ids[hit]);
         hit++;
     }
     model_count(out, run->options, request, ids, hit, in_memory);
@@ -103,7 +103,7 @@ static void write_behind(struct run *run, uint64_t number, struct model_result *
             continue;
         }
         if (model_disk_has(run->disk, ids[k])) {
-            model_disk_wanted(run->disk, ids[k]);
+            model_disk_requested(run->disk, ids[k]);
         } else if (!is_admitted(run, ids[k], request->timestamp_ms) ||
                    !model_disk_write(run->disk, ids[k], request->timestamp_ms, out)) {
             out->refused_count++;
@@ -112,7 +112,7 @@ static void write_behind(struct run *run, uint64_t number, struct model_result *
 }
 
 /* Applies the engine's hints of the request. */
-static void say(const struct run *run, uint64_t number, struct model_use *use)
+static void hints_apply(const struct run *run, uint64_t number, struct model_use *use)
 {
     const struct model_options *options = run->options;
     bool ends = run->ends[number] != 0;
@@ -129,7 +129,7 @@ static uint32_t victim_take(struct run *run)
     uint32_t victim = run->memory.ops->victim(&run->memory);
     SL_ASSERT(victim != MODEL_NO_BLOCK);
     run->memory_bytes -= model_bytes(run->options, victim);
-    run->ahead_lost_count += unread_end(run, victim);
+    run->prefetched_lost_count += unread_end(run, victim);
     return victim;
 }
 
@@ -152,7 +152,7 @@ static bool ahead_fits(void *context, uint64_t now_ns, uint64_t bytes)
     struct run *run = context;
     const struct model_keep now = {.now_s = (uint32_t)(now_ns / SL_NS_PER_S),
                                    .kept_bytes_max = kept_bytes_max(run)};
-    run->memory.ops->keep_look(&run->memory, &now);
+    run->memory.ops->keep_expire(&run->memory, &now);
     uint64_t most = run->options->capacity_bytes / AHEAD_SHARE;
     return run->memory.ops->kept(&run->memory) + bytes <= most;
 }
@@ -190,9 +190,9 @@ static sl_err ahead_bring(void *context, uint32_t id, uint32_t before, double wo
     if (err == SL_OK) {
         *brought = true;
         run->memory_bytes += bytes;
-        run->unread[id] = 1;
+        run->unused_prefetch[id] = 1;
         run->unread_bytes += bytes;
-        run->ahead_count++;
+        run->prefetched_count++;
     }
     return err;
 }
@@ -207,31 +207,31 @@ static void ahead_keep(void *context, uint32_t id, uint64_t now_ns, uint64_t for
     run->memory.ops->keep(&run->memory, id, &keep);
 }
 
-static const struct model_ahead_ops ahead_ops = {.on_disk = ahead_on_disk,
-                                                 .here = ahead_here,
-                                                 .fits = ahead_fits,
-                                                 .full = ahead_full,
-                                                 .bring = ahead_bring,
-                                                 .keep = ahead_keep,
-                                                 .edge = ahead_edge};
+static const struct model_prefetcher_ops ahead_ops = {.on_disk = ahead_on_disk,
+                                                      .here = ahead_here,
+                                                      .fits = ahead_fits,
+                                                      .full = ahead_full,
+                                                      .bring = ahead_bring,
+                                                      .keep = ahead_keep,
+                                                      .edge = ahead_edge};
 
 static sl_err request_play(struct run *run, uint64_t number, struct model_result *out)
 {
     const struct replay_request *request = &run->trace->requests[number];
     const uint32_t *ids = &run->trace->ids[request->first_id];
-    sl_err err = run->ahead != NULL ? model_ahead_until(run->ahead, number) : SL_OK;
+    sl_err err = run->ahead != NULL ? model_prefetcher_until(run->ahead, number) : SL_OK;
     if (err != SL_OK) {
         return err;
     }
-    uint32_t hit = look(run, number, out);
+    uint32_t hit = hits_count(run, number, out);
     struct model_use use = {.ids = ids,
                             .to = run->to,
                             .count = request->id_count,
                             .now_s = (uint32_t)(request->timestamp_ms / 1000),
                             .kept_bytes_max = kept_bytes_max(run)};
-    say(run, number, &use);
+    hints_apply(run, number, &use);
     if (run->ahead != NULL && use.hint == REG_HINT_NONE &&
-        model_ahead_told(run->ahead, number) != 0) {
+        model_prefetcher_pause(run->ahead, number) != 0) {
         use.hint = REG_HINT_CONTINUES;
     }
     for (uint32_t k = 0; k < request->id_count; k++) {
@@ -256,7 +256,7 @@ static sl_err request_play(struct run *run, uint64_t number, struct model_result
         (void)victim_take(run);
     }
     if (err == SL_OK && run->ahead != NULL) {
-        model_ahead_played(run->ahead, number, use.hint == REG_HINT_ENDS);
+        model_prefetcher_request_done(run->ahead, number, use.hint == REG_HINT_ENDS);
     }
     return err;
 }
@@ -277,9 +277,9 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
     run->seen = calloc(run->memory.id_limit + (size_t)1, sizeof(*run->seen));
     run->ends = replay_ends(run->trace);
     run->to = malloc(run->trace->blocks_max + (size_t)1);
-    run->unread = calloc(run->memory.id_limit + (size_t)1, 1);
-    if (run->unread == NULL || run->memory.here == NULL || run->seen == NULL || run->ends == NULL ||
-        run->to == NULL) {
+    run->unused_prefetch = calloc(run->memory.id_limit + (size_t)1, 1);
+    if (run->unused_prefetch == NULL || run->memory.here == NULL || run->seen == NULL ||
+        run->ends == NULL || run->to == NULL) {
         return SL_ERR_NO_MEMORY;
     }
     sl_err err = ops->begin(&run->memory);
@@ -296,7 +296,7 @@ static sl_err run_begin(struct run *run, const struct model_memory_ops *ops)
         }
     }
     if (err == SL_OK && run->options->prefetch.kind != MODEL_PREFETCH_NONE) {
-        err = model_ahead_create(run->trace, run->options, &ahead_ops, run, &run->ahead);
+        err = model_prefetcher_create(run->trace, run->options, &ahead_ops, run, &run->ahead);
     }
     return err;
 }
@@ -311,9 +311,9 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
         err = request_play(&run, i, out);
     }
     out->seconds = (double)(model_cpu_ns() - began_ns) / 1e9;
-    out->ahead_count = run.ahead_count;
-    out->ahead_lost_count = run.ahead_lost_count;
-    model_ahead_destroy(&run.ahead);
+    out->prefetched_count = run.prefetched_count;
+    out->prefetched_lost_count = run.prefetched_lost_count;
+    model_prefetcher_destroy(&run.ahead);
     ops->end(&run.memory);
     model_restarts_destroy(&run.memory.restarts);
     model_disk_destroy(&run.disk);
@@ -321,7 +321,7 @@ sl_err model_run(const struct replay_trace *trace, const struct model_options *o
     free(run.seen);
     free(run.ends);
     free(run.to);
-    free(run.unread);
+    free(run.unused_prefetch);
     return err;
 }
 

@@ -153,7 +153,7 @@ static bool session_begin(struct workload *workload, struct session *session)
 }
 
 /* Adds tokens to the conversation; they become full blocks with ids of their own. */
-static bool session_say(struct workload *workload, struct session *session, uint32_t tokens)
+static bool session_append(struct workload *workload, struct session *session, uint32_t tokens)
 {
     session->tokens += tokens;
     uint32_t full = session->tokens / workload->options.block_tokens;
@@ -172,7 +172,7 @@ static bool turn_make(struct workload *workload)
     if (!session->alive && !session_begin(workload, session)) {
         return false;
     }
-    if (!session_say(workload, session, log_normal(workload, USER_MEDIAN, USER_SIGMA))) {
+    if (!session_append(workload, session, log_normal(workload, USER_MEDIAN, USER_SIGMA))) {
         return false;
     }
     uint32_t cut = session->tokens % workload->options.block_tokens != 0;
@@ -188,7 +188,7 @@ static bool turn_make(struct workload *workload)
     }
     workload->input_length = session->tokens;
     workload->output_length = log_normal(workload, OUTPUT_MEDIAN, OUTPUT_SIGMA);
-    if (!session_say(workload, session, workload->output_length)) {
+    if (!session_append(workload, session, workload->output_length)) {
         return false;
     }
     session->alive = uniform(workload) >= TURN_END_SHARE && session->tokens < CONTEXT_TOKENS_MAX;

@@ -183,7 +183,7 @@ static void pump(void)
 static void pass(uint64_t ns)
 {
     for (uint64_t step = 0; step < 10; step++) {
-        fake_pass(&fake, ns / 10);
+        fake_advance(&fake, ns / 10);
         give_job();
         pump();
     }
@@ -374,7 +374,7 @@ static void scan(void)
         struct sl_msg found;
         uint64_t codes[4096] = {0};
         while (!fake_take(&fake, "registrar", SL_MSG_DISK_FOUND, &found)) {
-            fake_pass(&fake, SL_NS_PER_US);
+            fake_advance(&fake, SL_NS_PER_US);
             give_job();
         }
         last = found.body.disk_found.last;

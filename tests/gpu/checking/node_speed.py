@@ -32,7 +32,7 @@ def reason_of(node):
     return page and page.get("reason")
 
 
-def figures_bring(node):
+def figures_copy(node):
     """Copies the results of an earlier `bench gpu` to where this node looks for them, so that it measures nothing during the copies."""
     known = glob.glob(os.path.join(os.environ.get("CHECKUP_CACHE", ""), "cache", "crossover-*"))
     os.makedirs(node.directory + "/run/cache", exist_ok=True)
@@ -104,7 +104,7 @@ def main():
     # layer its first part arrives whole.
     memory_mib = max(64, 4 * pool_bytes >> 20)
     node = Node(ranks=1, memory=f"{memory_mib}MiB", settings=("--device", "auto", "--swap-measure", "true" if way != "kill" else "false"))
-    figures_bring(node)
+    figures_copy(node)
     rows, notes = [], []
     with node:
         reason = wait_until(lambda: reason_of(node), 5, "the swapper's reason in status")

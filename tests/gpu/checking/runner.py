@@ -34,7 +34,7 @@ class Step:
         self.needs, self.environment, self.read = needs, environment or {}, read
 
 
-class Ran:
+class StepRun:
     """The result of a step's process. code: its exit code; negative: the signal; None: it was ended at its limit."""
 
     def __init__(self, code, out, err, seconds, pid=0):
@@ -116,7 +116,7 @@ def end_all(root):
         time.sleep(0.05)
 
 
-def left_over(root):
+def still_running(root):
     """Descendants that still run some time after the step has ended."""
     end = time.monotonic() + GRACE_SECONDS
     while True:
@@ -153,13 +153,13 @@ def run(command, environment, limit_s, root):
                 pass
         seconds = time.monotonic() - start
         if code is not None:
-            notes += [f"left behind: {name}" for name, _ in left_over(root).values()]
+            notes += [f"left behind: {name}" for name, _ in still_running(root).values()]
         notes += end_all(root)
         process.poll()
-        return Ran(code, tail(out, READ_BYTES), tail(err, KEPT_BYTES), seconds, process.pid), notes
+        return StepRun(code, tail(out, READ_BYTES), tail(err, KEPT_BYTES), seconds, process.pid), notes
 
 
-def last_words(ran):
+def last_line(ran):
     """The last line of standard error, or of standard output if that is empty."""
     lines = [line.strip() for line in (ran.out + "\n" + ran.err).splitlines() if line.strip()]
     return lines[-1][:300] if lines else "it printed nothing"
@@ -168,8 +168,8 @@ def last_words(ran):
 def reason_of_skip(ran):
     for line in reversed((ran.out + "\n" + ran.err).splitlines()):
         if "skipped" in line:
-            return line.partition("skipped")[2].strip(" :'\"")[:300] or last_words(ran)
-    return last_words(ran)
+            return line.partition("skipped")[2].strip(" :'\"")[:300] or last_line(ran)
+    return last_line(ran)
 
 
 def plain_read(ran, _results):
@@ -200,7 +200,7 @@ def judge(step, ran, notes, results):
         if read.get("skipped"):
             result.update(status=SKIPPED, reason=read["skipped"])
         elif ran.code != 0:
-            result.update(status=FAILED, reason=read.get("reason") or f"exit {ran.code}: {last_words(ran)}")
+            result.update(status=FAILED, reason=read.get("reason") or f"exit {ran.code}: {last_line(ran)}")
         elif read.get("reason"):
             result.update(status=FAILED, reason=read["reason"])
         elif any(note.startswith("left behind") for note in notes):

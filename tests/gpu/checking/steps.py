@@ -18,7 +18,7 @@ TOOLKIT_SANITIZERS = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/
                       "/opt/cuda/extras/compute-sanitizer/compute-sanitizer", PACKED_SANITIZER)
 SPARE = os.path.join(BUILD, "spare")  # in an archive: libraries for a machine that lacks them
 DRIVERS = ("/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib64-nvidia")
-GIVEN_BACK_BYTES = 64 << 20  # other processes may allocate this much meanwhile
+UNRELEASED_BYTES_MAX = 64 << 20  # other processes may allocate this much meanwhile
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 BENCHES = (
     ("small", "4 to 28 KiB, by every way", 0, "4KiB,16KiB,28KiB", "1000,10000,100000", "scattered", "tmpfs"),
@@ -92,7 +92,7 @@ def pinned_limit(results, direction):
     return max(limits, default=None)
 
 
-def beside_pinned(ran, results):
+def with_pinned_limit(ran, results):
     """A probe's rows, each with the bench's limit for its direction."""
     said = plain_read(ran, results)
     for row in said.get("rows", []):
@@ -101,7 +101,7 @@ def beside_pinned(ran, results):
     return said
 
 
-def given_back_read(ran, results):
+def memory_released_read(ran, results):
     """The device's free memory, and the number of pages that drivers hold pinned, are as at the start."""
     now = {row["kind"]: row for row in plain_read(ran, results).get("rows", [])}
     first = {row["kind"]: row for row in reversed(rows_of(results, "device") + rows_of(results, "machine"))}
@@ -112,7 +112,7 @@ def given_back_read(ran, results):
             lost[field] = sign * (after - before) * unit
     if "free_bytes" not in lost:
         return {"skipped": "free memory is unknown for the start or for now"}
-    wrong = [f"{what}: {number} bytes were not released" for what, number in lost.items() if number > GIVEN_BACK_BYTES]
+    wrong = [f"{what}: {number} bytes were not released" for what, number in lost.items() if number > UNRELEASED_BYTES_MAX]
     return {"rows": [{"kind": "given back", **lost}], "reason": "; ".join(wrong) or None}
 
 
@@ -147,9 +147,9 @@ def all_steps(work, played):
              environment={"CK_RUN_CASE": "gpu"}),
         *(bench(*one) for one in sizes.benches),
         Step("node", "stores and loads through a node", script("node_speed.py", "whole", sizes.seconds, *sizes.node), 70, needs=("bash",),
-             read=beside_pinned),
+             read=with_pinned_limit),
         Step("node-layers", "the same layer by layer", script("node_speed.py", "layers", sizes.seconds, *sizes.layers), 50, needs=("bash",),
-             read=beside_pinned),
+             read=with_pinned_limit),
         Step("node-kill", "the swapper is killed in the middle", script("node_speed.py", "kill", sizes.seconds, *sizes.kill), 60, needs=("bash",)),
         Step("device-node", "which device a node takes", [sys.executable, os.path.join(HERE, "..", "device_node_test.py")]
              + ([PLAYED] if played else []), 60, needs=("bash",)),
@@ -159,7 +159,7 @@ def all_steps(work, played):
                         ("capture", "puts and gets while a graph is captured"), ("order", "the default stream's order"),
                         ("beside", "copies beside a matmul loop")):
         steps.append(Step(f"torch-{part}", title, script("torch_probe.py", part, *(["small"] if played else [])), 60, needs=("bash",),
-                          read=beside_pinned, environment={"PYTHONPATH": os.path.join(HERE, "played")} if played else None))
+                          read=with_pinned_limit, environment={"PYTHONPATH": os.path.join(HERE, "played")} if played else None))
     checker = sanitizer_program(played)
     for tool in ("memcheck", "racecheck", "initcheck"):
         # In one process, and only the moves: every context that is opened costs seconds under the tool.
@@ -167,7 +167,7 @@ def all_steps(work, played):
         steps.append(Step(f"sanitizer-{tool}", f"compute-sanitizer's {tool} over the kernels",
                           [checker, "--tool", tool, "--target-processes", "all", *words, gpu_test], 75, needs=(checker,),
                           environment={"CK_FORK": "no", "CK_RUN_CASE": "ways", "SLUICE_TEST_SHAPES": sizes.shapes}, read=sanitizer.reader(tool)))
-    steps.append(Step("given-back", "device memory is released", facts, 30, read=given_back_read))
+    steps.append(Step("given-back", "device memory is released", facts, 30, read=memory_released_read))
     return steps
 
 

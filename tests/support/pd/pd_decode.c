@@ -65,7 +65,7 @@ static void job_announce(struct decode *self, const struct decode_job *job,
     if (ticket != NULL) {
         announce.ticket = *ticket;
     }
-    (void)pd_say(&self->engine, &announce); /* if it is lost, the deadline reports it */
+    (void)pd_send(&self->engine, &announce); /* if it is lost, the deadline reports it */
 }
 
 static bool job_start(struct decode *self, struct decode_job *job)
@@ -205,7 +205,7 @@ static void job_layers(struct decode *self, struct decode_job *job)
         }
         if (job->layers++ == 0) {
             const struct pd_message first = {.word = PD_LAYER, .id = job->id};
-            (void)pd_say(engine, &first);
+            (void)pd_send(engine, &first);
         }
         engine->report->layers_early++;
     }
@@ -257,7 +257,7 @@ static bool messages_take(struct decode *self)
     sl_err codes[PD_CONCURRENCY_MAX];
     uint32_t count = 0;
     bool any = false;
-    while (count < PD_CONCURRENCY_MAX && pd_hear(engine, &message)) {
+    while (count < PD_CONCURRENCY_MAX && pd_receive(engine, &message)) {
         any = true;
         struct decode_job *job = job_of(self, message.id);
         if (message.word == PD_FIRST_TOKEN) {
@@ -290,7 +290,7 @@ static void decode_play(struct decode *self)
             job_look(self, &self->jobs[i]);
         }
         if (!busy) {
-            pd_rest(&self->engine);
+            pd_wait_message(&self->engine);
         }
     }
     for (uint32_t i = 0; i < self->engine.block_count; i++) {
@@ -321,12 +321,12 @@ int pd_decode_run(const struct ctl *ctl, const struct pd_options *options, struc
         if (getppid() == 1) {
             code = CTL_NO;
         }
-        pd_rest(&self->engine);
+        pd_wait_message(&self->engine);
     }
     if (code == CTL_SUCCESS) {
         decode_play(self);
         const struct pd_message closing = {.word = PD_CLOSE};
-        (void)pd_say(&self->engine, &closing);
+        (void)pd_send(&self->engine, &closing);
     }
     pd_engine_close(&self->engine);
     free(self->poisoned);

@@ -228,19 +228,19 @@ uint32_t pd_request_decode(struct pd_request *request)
 
 /* ---- the channel ---- */
 
-bool pd_say(const struct pd_engine *engine, const struct pd_message *message)
+bool pd_send(const struct pd_engine *engine, const struct pd_message *message)
 {
     return send(engine->channel, message, sizeof *message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
            (ssize_t)sizeof *message;
 }
 
-bool pd_hear(const struct pd_engine *engine, struct pd_message *message)
+bool pd_receive(const struct pd_engine *engine, struct pd_message *message)
 {
     return recv(engine->channel, message, sizeof *message, MSG_DONTWAIT) ==
            (ssize_t)sizeof *message;
 }
 
-void pd_rest(const struct pd_engine *engine)
+void pd_wait_message(const struct pd_engine *engine)
 {
     struct pollfd channel = {.fd = engine->channel, .events = POLLIN};
     const struct timespec moment = {.tv_nsec = 200 * (long)SL_NS_PER_US};

@@ -22,9 +22,9 @@ struct pd_options {
 };
 
 /* Messages between the two sides over a channel of the engines' own, without Sluice. */
-enum pd_word { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_CLOSE, PD_LAYER };
+enum pd_message_kind { PD_ANNOUNCE, PD_FIRST_TOKEN, PD_FAILED, PD_CLOSE, PD_LAYER };
 struct pd_message {
-    enum pd_word word;
+    enum pd_message_kind word;
     uint64_t number, id, trace_id;
     struct sl_transfer_params receipt;
     struct sl_ticket ticket; /* length 0: none */
@@ -74,10 +74,10 @@ uint64_t pd_block_wrong(struct pd_engine *engine, uint32_t block, uint64_t chain
 void pd_block_poison(struct pd_engine *engine, uint32_t block);
 uint64_t pd_block_unpoisoned(struct pd_engine *engine, uint32_t block);
 /* Sends or takes a message. False: none, or the channel is full, or the other side has ended. */
-bool pd_say(const struct pd_engine *engine, const struct pd_message *message);
-bool pd_hear(const struct pd_engine *engine, struct pd_message *message);
+bool pd_send(const struct pd_engine *engine, const struct pd_message *message);
+bool pd_receive(const struct pd_engine *engine, struct pd_message *message);
 /* Waits a moment for a message. */
-void pd_rest(const struct pd_engine *engine);
+void pd_wait_message(const struct pd_engine *engine);
 
 /* Request `number` of a run: the same on both sides. A third share their beginning. */
 struct pd_request {

@@ -46,7 +46,7 @@ static void send_failed(struct prefill *self, const struct pd_message *asked,
     if (report->send_failed++ == 0) {
         (void)snprintf(report->send_error, sizeof report->send_error, "%s", why->text);
     }
-    (void)pd_say(&self->engine, &message); /* if it is lost, decode's deadline reports it */
+    (void)pd_send(&self->engine, &message); /* if it is lost, decode's deadline reports it */
 }
 
 static void job_start(struct prefill *self, struct prefill_job *job, const struct pd_message *asked)
@@ -128,7 +128,7 @@ static void job_look(struct prefill *self, struct prefill_job *job)
         if (result.code == SL_OK &&
             sl_op_transfer_params(job->op, &first.receipt, &result.why) == SL_OK) {
             engine->report->sent++;
-            (void)pd_say(engine, &first);
+            (void)pd_send(engine, &first);
         } else {
             send_failed(self, &job->asked, &result.why);
         }
@@ -154,7 +154,7 @@ static bool messages_take(struct prefill *self)
     struct pd_message message;
     bool any = false;
     struct prefill_job *job;
-    while (self->asked_count < PD_CONCURRENCY_MAX && pd_hear(&self->engine, &message)) {
+    while (self->asked_count < PD_CONCURRENCY_MAX && pd_receive(&self->engine, &message)) {
         any = true;
         if (message.word == PD_ANNOUNCE) {
             self->asked[self->asked_count++] = message;
@@ -214,7 +214,7 @@ int pd_prefill_run(const struct ctl *ctl, const struct pd_options *options,
         report->loop_longest_ns =
             SL_MAX(report->loop_longest_ns, sl_clock_monotonic_ns() - began_ns);
         if (!busy) {
-            pd_rest(&self->engine);
+            pd_wait_message(&self->engine);
         }
     }
     for (uint32_t i = 0; i < PD_CONCURRENCY_MAX; i++) {

@@ -154,7 +154,7 @@ COMMON = {  # arguments with the same meaning in every call
     "each": "called for each object", "fd": "receives the descriptor", "ops": "receive the operations", "ids": "of the hand-overs",
     "digest": "receives the digest", "name": "of the contribution", "required_bytes": "receives the sum", "class_count": "number of classes",
     "count_max": "length of the array", "stats": "receive the statistics of each", "stories": "receive the reason of each", "told": "of sl_op_trace_get",
-    "heed_leases": "leased values stay (SL_ERR_LEASED)",
+    "respect_leases": "leased values stay (SL_ERR_LEASED)",
 }
 
 

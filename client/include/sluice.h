@@ -143,9 +143,15 @@ sl_err sl_get_pinned_batch(struct sl_client *client, const struct sl_object_key 
 /* Looks keys up, as sl_exists does for one. Errors: as sl_exists. */
 sl_err sl_exists_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                        sl_err *codes);
-/* Removes values, as sl_remove does for one. Errors: as sl_remove. */
+struct sl_remove_options {
+    bool respect_leases; /* leased values stay, with SL_ERR_LEASED */
+    bool report_busy;    /* values that are being written are SL_ERR_BUSY, not SL_ERR_NOT_FOUND */
+};
+/* Removes values, as sl_remove does for one. options: NULL: all false.
+ * Errors: as sl_remove, SL_ERR_LEASED, SL_ERR_BUSY (options). */
 sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why);
+                       const struct sl_remove_options *options, sl_err *codes, uint64_t timeout_ns,
+                       struct sl_error *why);
 /* Reads values that are only on this node's disks into memory, ahead of their use, and waits for
  * them. Reads for loads have priority, also those of the same keys. To make room, only values that
  * are on disk, not pinned and least recently used leave memory. Prefetched values that no client
@@ -306,12 +312,6 @@ sl_err sl_memory_alloc(uint64_t length_bytes, void **out, struct sl_error *why);
 /* Frees memory of sl_memory_alloc. Errors: SL_ERR_NOT_FOUND (of another origin, or freed). */
 sl_err sl_memory_free(void *at, struct sl_error *why);
 
-/* Removes values, and can respect leases.
- * heed_leases: leased values stay, with SL_ERR_LEASED. Errors: as sl_remove_batch, SL_ERR_BUSY. */
-sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,
-                               uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
-                               struct sl_error *why);
-
 struct sl_stat {
     uint64_t length_bytes;
     uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this look-up */
@@ -407,12 +407,12 @@ struct sl_op_trace {
  * that ended since it started.
  * id: the op's trace id in hex digits, or the engine's name of the request (sl_trace_context_set)
  * skip: number of the request's ops to skip, the newest first
- * told: free it with sl_op_trace_free, also after an error. Errors: SL_ERR_NOT_FOUND,
+ * trace: free it with sl_op_trace_free, also after an error. Errors: SL_ERR_NOT_FOUND,
  * SL_ERR_UNSUPPORTED (an older node). */
 sl_err sl_op_trace_get(struct sl_client *client, const char *id, uint32_t skip,
-                       struct sl_op_trace *told, uint64_t timeout_ns, struct sl_error *why);
+                       struct sl_op_trace *trace, uint64_t timeout_ns, struct sl_error *why);
 /* Frees memory that sl_op_trace_get allocated. */
-void sl_op_trace_free(struct sl_op_trace *told);
+void sl_op_trace_free(struct sl_op_trace *trace);
 
 /* ---- objects of other nodes ---- */
 
@@ -436,8 +436,8 @@ sl_err sl_remote_lookup_batch(struct sl_client *client, const struct sl_object_k
  * SL_ERR_TIMEOUT (a peer did not answer, and may still have it). Errors: as sl_remote_lookup_batch.
  */
 sl_err sl_remote_remove_batch(struct sl_client *client, const struct sl_object_key *keys,
-                              uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
-                              struct sl_error *why);
+                              uint32_t count, bool respect_leases, sl_err *codes,
+                              uint64_t timeout_ns, struct sl_error *why);
 
 /* Another node, as this node's transporter sees it. */
 struct sl_node_info {
@@ -723,8 +723,8 @@ struct sl_op;
  * from disk. Wrong hints can only cost hits. */
 enum sl_session {
     SL_SESSION_UNKNOWN = 0,
-    SL_SESSION_ENDS = 1,   /* no later request is expected to use more of it than this one */
-    SL_SESSION_GOES_ON = 2 /* a later request is expected */
+    SL_SESSION_ENDS = 1,     /* no later request is expected to use more of it than this one */
+    SL_SESSION_CONTINUES = 2 /* a later request is expected */
 };
 enum sl_priority {
     SL_PRIORITY_UNKNOWN = 0, /* as set before; normal at first */
@@ -786,7 +786,8 @@ sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
  * waits for all blocks. A load of a hand-over always waits for all. */
 #define SL_COMPUTE_RATE_MAX (UINT64_C(1) << 40)
 struct sl_compute_rate {
-    uint64_t tokens_per_s; /* at the start of a prompt; 0: not known; at most SL_COMPUTE_RATE_MAX */
+    uint64_t prefill_tokens_per_s; /* at the start of a prompt; 0: not known; at most
+                                      SL_COMPUTE_RATE_MAX */
     /* The position of the token that takes twice as long as the first, as attention makes later
      * ones more expensive. If a token takes a + b * position operations, it is a / b. 0: none. */
     uint64_t attention_doubles_at;

@@ -668,7 +668,7 @@ sl_err sl_client_hello(struct sl_client *client, uint64_t deadline_ns, struct sl
     if (err != SL_OK) {
         return err;
     }
-    if (atomic_load_explicit(&client->lent_count, memory_order_relaxed) != 0) {
+    if (atomic_load_explicit(&client->deferred_count, memory_order_relaxed) != 0) {
         sl_client_deferred_settle(client);
     }
     struct sl_reader *reader = sl_reader_enter();

@@ -14,36 +14,37 @@ struct sl_client_deferred {
 
 void sl_client_extent_defer(struct sl_client *client, const struct sl_client_deferral *lending)
 {
-    struct sl_client_deferred *lent = calloc(1, sizeof *lent);
+    struct sl_client_deferred *deferred = calloc(1, sizeof *deferred);
     sl_attachment_hold(lending->at);
-    if (lent == NULL) {
+    if (deferred == NULL) {
         return; /* it stays reserved until the process ends */
     }
-    lent->what = *lending;
+    deferred->what = *lending;
     pthread_mutex_lock(&client->lock);
-    lent->next = client->lent;
-    client->lent = lent;
-    atomic_fetch_add_explicit(&client->lent_count, 1, memory_order_relaxed);
+    deferred->next = client->deferred;
+    client->deferred = deferred;
+    atomic_fetch_add_explicit(&client->deferred_count, 1, memory_order_relaxed);
     pthread_mutex_unlock(&client->lock);
 }
 
 /* Under the lock. Several GPUs may write to one extent: that of a draft. */
 static bool deferred_by_other_gpu(const struct sl_client *client, uint64_t generation)
 {
-    const struct sl_client_deferred *lent = client->lent;
-    while (lent != NULL && lent->what.claim.generation != generation) {
-        lent = lent->next;
+    const struct sl_client_deferred *deferred = client->deferred;
+    while (deferred != NULL && deferred->what.claim.generation != generation) {
+        deferred = deferred->next;
     }
-    return lent != NULL;
+    return deferred != NULL;
 }
 
 /* Under the lock. The last entry of an extent releases it. */
-static void deferred_release(struct sl_client *client, const struct sl_client_deferred *lent)
+static void deferred_release(struct sl_client *client, const struct sl_client_deferred *deferred)
 {
-    sl_pins_release(lent->what.at->pins, lent->what.pin);
-    if (lent->what.claim.ref != 0 && !deferred_by_other_gpu(client, lent->what.claim.generation) &&
+    sl_pins_release(deferred->what.at->pins, deferred->what.pin);
+    if (deferred->what.claim.ref != 0 &&
+        !deferred_by_other_gpu(client, deferred->what.claim.generation) &&
         client->orphan_count < SL_CLIENT_ORPHANS_MAX) {
-        client->orphans[client->orphan_count++] = lent->what.claim;
+        client->orphans[client->orphan_count++] = deferred->what.claim;
     }
 }
 
@@ -51,33 +52,35 @@ void sl_client_deferred_settle(struct sl_client *client)
 {
     struct sl_client_deferred *over = NULL;
     pthread_mutex_lock(&client->lock);
-    struct sl_client_deferred *first = client->lent_settling ? NULL : client->lent;
-    client->lent_settling = client->lent_settling || first != NULL;
+    struct sl_client_deferred *first = client->deferred_settling ? NULL : client->deferred;
+    client->deferred_settling = client->deferred_settling || first != NULL;
     pthread_mutex_unlock(&client->lock);
     if (first == NULL) {
         return;
     }
     /* Without the lock, since drivers are called. New entries are added before `first`; only this
      * thread removes any. */
-    for (struct sl_client_deferred *lent = first; lent != NULL; lent = lent->next) {
-        lent->over = !sl_gpu_copies_unfinished(lent->what.gpu, lent->what.lent_count);
+    for (struct sl_client_deferred *deferred = first; deferred != NULL; deferred = deferred->next) {
+        deferred->over =
+            !sl_gpu_copies_unfinished(deferred->what.gpu, deferred->what.unfinished_count);
     }
     pthread_mutex_lock(&client->lock);
-    for (struct sl_client_deferred **at = &client->lent; *at != NULL;) {
-        struct sl_client_deferred *lent = *at;
-        if (!lent->over) {
-            at = &lent->next;
+    for (struct sl_client_deferred **at = &client->deferred; *at != NULL;) {
+        struct sl_client_deferred *deferred = *at;
+        if (!deferred->over) {
+            at = &deferred->next;
             continue;
         }
-        *at = lent->next;
-        lent->next = over;
-        over = lent;
-        atomic_fetch_sub_explicit(&client->lent_count, 1, memory_order_relaxed);
+        *at = deferred->next;
+        deferred->next = over;
+        over = deferred;
+        atomic_fetch_sub_explicit(&client->deferred_count, 1, memory_order_relaxed);
     }
-    for (const struct sl_client_deferred *lent = over; lent != NULL; lent = lent->next) {
-        deferred_release(client, lent);
+    for (const struct sl_client_deferred *deferred = over; deferred != NULL;
+         deferred = deferred->next) {
+        deferred_release(client, deferred);
     }
-    client->lent_settling = false;
+    client->deferred_settling = false;
     pthread_mutex_unlock(&client->lock);
     while (over != NULL) {
         struct sl_client_deferred *next = over->next;
@@ -89,8 +92,9 @@ void sl_client_deferred_settle(struct sl_client *client)
 
 bool sl_client_deferred_in(const struct sl_client *client, const struct sl_attachment *at)
 {
-    for (const struct sl_client_deferred *lent = client->lent; lent != NULL; lent = lent->next) {
-        if (lent->what.at == at) {
+    for (const struct sl_client_deferred *deferred = client->deferred; deferred != NULL;
+         deferred = deferred->next) {
+        if (deferred->what.at == at) {
             return true;
         }
     }
@@ -99,9 +103,9 @@ bool sl_client_deferred_in(const struct sl_client *client, const struct sl_attac
 
 void sl_client_deferred_free(struct sl_client *client)
 {
-    while (client->lent != NULL) {
-        struct sl_client_deferred *next = client->lent->next;
-        free(client->lent);
-        client->lent = next;
+    while (client->deferred != NULL) {
+        struct sl_client_deferred *next = client->deferred->next;
+        free(client->deferred);
+        client->deferred = next;
     }
 }

@@ -9,7 +9,7 @@ struct sl_client_deferral {
     sl_pin pin;                 /* of an extent granted in advance, or of a value; 0: none */
     struct sl_item_claim claim; /* ref 0: no claim */
     int gpu;
-    uint64_t lent_count; /* as in sl_gpu_copies */
+    uint64_t unfinished_count; /* as in sl_gpu_copies */
 };
 /* Takes pin and claim until the copies have ended. Then it releases them, the claim with the next
  * call to the registrar. An extent may be in use several times. */

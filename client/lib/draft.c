@@ -21,8 +21,9 @@ static void draft_defer(const struct sl_put_session *draft)
         .at = draft->at, .claim = {.ref = draft->ref, .generation = draft->generation}};
     for (int i = 0; i < SL_GPUS_MAX; i++) {
         lending.gpu = i;
-        lending.lent_count = atomic_load_explicit(&draft->lent_counts[i], memory_order_relaxed);
-        if (lending.lent_count != 0) {
+        lending.unfinished_count =
+            atomic_load_explicit(&draft->unfinished_counts[i], memory_order_relaxed);
+        if (lending.unfinished_count != 0) {
             sl_client_extent_defer(draft->client, &lending);
         }
     }
@@ -227,16 +228,16 @@ sl_err sl_put_write(struct sl_put_session *draft, const struct sl_iov *pieces, u
         const struct sl_gpu_order order = {.to_host = true,
                                            .deadline_ns = sl_client_deadline(draft->client, 0)};
         err = sl_gpu_copies_run(&copies, &order, why);
-        if (copies.lent) { /* includes the pin, until the GPU has ended */
+        if (copies.unfinished) { /* includes the pin, until the GPU has ended */
             const struct sl_client_deferral lending = {.at = draft->at,
                                                        .pin = pin,
-                                                       .gpu = copies.lent_gpu,
-                                                       .lent_count = copies.lent_count};
+                                                       .gpu = copies.unfinished_gpu,
+                                                       .unfinished_count = copies.unfinished_count};
             sl_client_extent_defer(draft->client, &lending);
             pin = 0;
-            atomic_store_explicit(&draft->lent_counts[copies.lent_gpu], copies.lent_count,
-                                  memory_order_relaxed);
-            atomic_store_explicit(&draft->lent, true, memory_order_relaxed);
+            atomic_store_explicit(&draft->unfinished_counts[copies.unfinished_gpu],
+                                  copies.unfinished_count, memory_order_relaxed);
+            atomic_store_explicit(&draft->unfinished, true, memory_order_relaxed);
         }
     }
     sl_gpu_copies_free(&copies);
@@ -319,7 +320,7 @@ static uint32_t ending_claims(struct sl_put_session **drafts, uint32_t count,
         }
         struct sl_item_claim claim = {.ref = draft->ref, .generation = draft->generation};
         draft->ending = true;
-        if (atomic_load_explicit(&draft->lent, memory_order_relaxed)) {
+        if (atomic_load_explicit(&draft->unfinished, memory_order_relaxed)) {
             draft_defer(draft);
             ending->codes[i] = SL_ERR_DEVICE;
             continue;
@@ -390,8 +391,8 @@ void sl_put_abort(struct sl_put_session **draft)
     if (gone == NULL) {
         return;
     }
-    bool lent = atomic_load_explicit(&gone->lent, memory_order_relaxed);
-    if (sl_client_is_ours(gone->client) && lent) {
+    bool unfinished = atomic_load_explicit(&gone->unfinished, memory_order_relaxed);
+    if (sl_client_is_ours(gone->client) && unfinished) {
         draft_defer(gone);
     } else if (sl_client_is_ours(gone->client)) {
         const struct sl_item_claim claim = {.ref = gone->ref, .generation = gone->generation};

@@ -19,8 +19,8 @@ struct sl_put_session {
     bool ending; /* being committed */
     /* A GPU did not complete its copies in time. The draft is not committed, and is released when
      * they have. By GPU: the latest such count (sl_gpu_copies); 0: none. */
-    _Atomic bool lent;
-    _Atomic uint64_t lent_counts[SL_GPUS_MAX];
+    _Atomic bool unfinished;
+    _Atomic uint64_t unfinished_counts[SL_GPUS_MAX];
     pthread_mutex_t lock; /* guards ranges and states; hashes is set once, under it */
     struct draft_range *ranges;
     uint32_t range_count, range_room;

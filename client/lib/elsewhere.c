@@ -93,9 +93,9 @@ sl_err sl_remote_lookup_batch(struct sl_client *client, const struct sl_object_k
 }
 
 sl_err sl_remote_remove_batch(struct sl_client *client, const struct sl_object_key *keys,
-                              uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
-                              struct sl_error *why)
+                              uint32_t count, bool respect_leases, sl_err *codes,
+                              uint64_t timeout_ns, struct sl_error *why)
 {
-    struct sl_body_seek how = {.remove = true, .heed_leases = heed_leases};
+    struct sl_body_seek how = {.remove = true, .respect_leases = respect_leases};
     return seek_all(client, keys, count, &how, (struct seeking){.codes = codes}, timeout_ns, why);
 }

@@ -107,11 +107,11 @@ static void lend(struct sl_client *client, struct sl_attachment *at, const struc
                  const struct sl_gpu_copies *copies)
 {
     struct sl_client_deferral lending = {
-        .at = at, .gpu = copies->lent_gpu, .lent_count = copies->lent_count};
-    if (copies->lent && at->pins != NULL &&
+        .at = at, .gpu = copies->unfinished_gpu, .unfinished_count = copies->unfinished_count};
+    if (copies->unfinished && at->pins != NULL &&
         sl_pins_take(at->pins, at->view, entry, &lending.pin) == SL_OK) {
         sl_client_extent_defer(client, &lending);
-    } else if (copies->lent) {
+    } else if (copies->unfinished) {
         sl_attachment_hold(at); /* permanently: the GPU may still read it */
     }
 }

@@ -279,9 +279,9 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
     }
     err = gpu_pipe_run(gpu, job, why);
     if (gpu->stuck) {
-        job->copies->lent = true;
-        job->copies->lent_gpu = number;
-        job->copies->lent_count = atomic_fetch_add(&gpu->stuck_count, 1) + 1;
+        job->copies->unfinished = true;
+        job->copies->unfinished_gpu = number;
+        job->copies->unfinished_count = atomic_fetch_add(&gpu->stuck_count, 1) + 1;
     }
     if (err != SL_OK && !gpu->stuck) {
         gpu_reset(gpu);
@@ -293,11 +293,11 @@ sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *wh
     return err;
 }
 
-bool sl_gpu_copies_unfinished(int number, uint64_t lent_count)
+bool sl_gpu_copies_unfinished(int number, uint64_t unfinished_count)
 {
     struct gpu *gpu = gpu_of(number);
     sl_cu_context before = NULL;
-    if (gpu == NULL || atomic_load(&gpu->stuck_count) != lent_count || !gpu->stuck) {
+    if (gpu == NULL || atomic_load(&gpu->stuck_count) != unfinished_count || !gpu->stuck) {
         return false; /* the GPU was used since: all earlier copies had ended */
     }
     if (pthread_mutex_trylock(&gpu->lock) != 0) {
@@ -309,9 +309,9 @@ bool sl_gpu_copies_unfinished(int number, uint64_t lent_count)
         (void)sl_gpu_driver.context_pop(&before);
     }
     sl_cuda_restore(&sl_gpu_driver, mode);
-    bool lent = gpu->stuck && atomic_load(&gpu->stuck_count) == lent_count;
+    bool unfinished = gpu->stuck && atomic_load(&gpu->stuck_count) == unfinished_count;
     pthread_mutex_unlock(&gpu->lock);
-    return lent;
+    return unfinished;
 }
 
 /* ---- unmapping and end ---- */

@@ -44,13 +44,13 @@ struct sl_gpu_copies {
     uint64_t hash_count, hash_room;
     /* Result of a run: the GPU may still read or write the host memory of these copies. That memory
      * must not be released before sl_gpu_copies_unfinished returns false. */
-    bool lent;
-    int lent_gpu;
-    uint64_t lent_count; /* from 1 on */
+    bool unfinished;
+    int unfinished_gpu;
+    uint64_t unfinished_count; /* from 1 on */
 };
 /* Whether that GPU may still access memory of that count. Never waits: if another thread is using
  * the GPU, the answer is yes. Any thread. */
-bool sl_gpu_copies_unfinished(int gpu, uint64_t lent_count);
+bool sl_gpu_copies_unfinished(int gpu, uint64_t unfinished_count);
 /* Starts a value, to which copies added from here on belong, in its order. Errors:
  * SL_ERR_NO_MEMORY. */
 sl_err sl_gpu_copies_value(struct sl_gpu_copies *copies, const unsigned char *host,
@@ -69,8 +69,8 @@ struct sl_gpu_order {
  * values can still be read. Nothing begins before the event has completed. Errors: SL_ERR_DEVICE,
  * with the driver's code; the state of the copied bytes is then unknown. SL_ERR_TIMEOUT: the event
  * did not complete by the deadline, or other copies were in the way; nothing was begun. Copies that
- * do not end by the deadline, or within a second, give SL_ERR_DEVICE and set `lent`; this process
- * does not use that GPU until they have ended. Any thread; keeps the current context. */
+ * do not end by the deadline, or within a second, give SL_ERR_DEVICE and set `unfinished`; this
+ * process does not use that GPU until they have ended. Any thread; keeps the current context. */
 sl_err sl_gpu_copies_run(struct sl_gpu_copies *copies, const struct sl_gpu_order *order,
                          struct sl_error *why);
 /* Empties the list for reuse. */

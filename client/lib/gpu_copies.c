@@ -44,7 +44,7 @@ void sl_gpu_copies_clear(struct sl_gpu_copies *copies)
 {
     copies->count = copies->value_count = 0;
     copies->hash_count = 0;
-    copies->lent = false;
+    copies->unfinished = false;
 }
 
 void sl_gpu_copies_free(struct sl_gpu_copies *copies)
@@ -107,7 +107,7 @@ sl_err sl_gpu_copies_run(struct sl_gpu_copies *copies, const struct sl_gpu_order
                          struct sl_error *why)
 {
     int mode = copies->count > 0 ? sl_cuda_relax(&sl_gpu_driver) : -1;
-    copies->lent = false;
+    copies->unfinished = false;
     values_mark(copies);
     sl_err err = run_all(copies, order, why);
     sl_cuda_restore(&sl_gpu_driver, mode);

@@ -81,7 +81,7 @@ sl_err sl_hint_batch(struct sl_client *client, const struct sl_hints *hints,
         return err;
     }
     if (hints->pause_ns != 0 && said.session == SL_SESSION_UNKNOWN) {
-        said.session = SL_SESSION_GOES_ON; /* a known next turn implies that it continues */
+        said.session = SL_SESSION_CONTINUES; /* a known next turn implies that it continues */
     }
     (void)sl_client_reattach(client, true, NULL);
     if (said.session != SL_SESSION_UNKNOWN || said.priority != SL_PRIORITY_UNKNOWN ||

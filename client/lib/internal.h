@@ -118,7 +118,7 @@ struct sl_client {
     _Atomic uint64_t checked_ns; /* the last comparison of the node's files with the mapped ones */
     _Atomic uint64_t gone_ns;    /* files are missing since; 0: they exist */
 
-    _Atomic uint32_t lent_count; /* length of the list */
+    _Atomic uint32_t deferred_count; /* length of the list */
 
     pthread_mutex_t lock; /* guards all below */
     bool polling;         /* a thread waits for the descriptors without the lock, */
@@ -146,14 +146,14 @@ struct sl_client {
     uint32_t given_up_next;
     struct sl_item_claim *orphans; /* grants that will not be filled: to be aborted */
     uint32_t orphan_count;
-    struct sl_client_deferred *lent; /* extents that a GPU may still access (lent.h) */
-    bool lent_settling;              /* a thread checks which of them are free */
-    struct sl_prealloc ahead;        /* extents granted in advance */
-    uint64_t ahead_useful_ns;        /* grants are used up to this age */
-    struct sl_pool *pools;           /* of this client */
-    bool apart;                      /* the node cannot see our process by its pid */
-    struct sl_descriptors *files;    /* serves memory of this process; NULL: not requested */
-    char tenant[SL_LABEL_ID_BYTES];  /* written before other threads use the client */
+    struct sl_client_deferred *deferred; /* extents that a GPU may still access (deferred.h) */
+    bool deferred_settling;              /* a thread checks which of them are free */
+    struct sl_prealloc ahead;            /* extents granted in advance */
+    uint64_t ahead_useful_ns;            /* grants are used up to this age */
+    struct sl_pool *pools;               /* of this client */
+    bool apart;                          /* the node cannot see our process by its pid */
+    struct sl_descriptors *files;        /* serves memory of this process; NULL: not requested */
+    char tenant[SL_LABEL_ID_BYTES];      /* written before other threads use the client */
     struct sl_label_place tenant_place;
 };
 

@@ -198,18 +198,18 @@ static_assert(SL_COMPUTE_RATE_MAX == SL_PREFILL_MAX, "the same in both");
 
 static sl_err prefill_check(const struct sl_compute_rate *prefill, struct sl_error *why)
 {
-    bool fits = prefill->tokens_per_s <= SL_COMPUTE_RATE_MAX &&
+    bool fits = prefill->prefill_tokens_per_s <= SL_COMPUTE_RATE_MAX &&
                 prefill->attention_doubles_at <= SL_COMPUTE_RATE_MAX;
     return fits ? SL_OK
                 : sl_fail(why, SL_ERR_INVALID,
                           "op: prefill of %" PRIu64 " tokens/s, twice the work at %" PRIu64
                           ": above 2^40",
-                          prefill->tokens_per_s, prefill->attention_doubles_at);
+                          prefill->prefill_tokens_per_s, prefill->attention_doubles_at);
 }
 
 sl_err sl_client_hints_check(const char *what, const struct sl_hints *hints, struct sl_error *why)
 {
-    if ((uint32_t)hints->session > SL_SESSION_GOES_ON ||
+    if ((uint32_t)hints->session > SL_SESSION_CONTINUES ||
         (uint32_t)hints->priority > SL_PRIORITY_HIGH) {
         return sl_fail(why, SL_ERR_INVALID, "%s: no such hint: session %u, priority %u", what,
                        (uint32_t)hints->session, (uint32_t)hints->priority);
@@ -328,7 +328,7 @@ static void op_message(struct sl_op *op, const struct sl_op_request *request,
                                   .pause_ns = body.pause_ns,
                                   .request = body.request,
                                   .traceparent = body.traceparent,
-                                  .prefill_rate = request->prefill.tokens_per_s,
+                                  .prefill_rate = request->prefill.prefill_tokens_per_s,
                                   .prefill_doubles = request->prefill.attention_doubles_at};
         if (side != NULL) {
             (void)snprintf(op->prefill_node, sizeof op->prefill_node, "%s", side->from.at);

@@ -41,47 +41,47 @@ void sl_op_origin_take(struct sl_op *op)
 /* ---- the outcome of an op ---- */
 
 struct asked {
-    struct sl_op_trace *told;
+    struct sl_op_trace *trace;
     bool answered;
 };
 
-void sl_op_trace_free(struct sl_op_trace *told)
+void sl_op_trace_free(struct sl_op_trace *trace)
 {
-    free(told->runs);
-    free(told->keys);
-    told->runs = NULL;
-    told->keys = NULL;
-    told->run_count = told->key_count = 0;
+    free(trace->runs);
+    free(trace->keys);
+    trace->runs = NULL;
+    trace->keys = NULL;
+    trace->run_count = trace->key_count = 0;
 }
 
-static void runs_take(struct sl_op_trace *told, const struct sl_body_op_story_reply *body)
+static void runs_take(struct sl_op_trace *trace, const struct sl_body_op_story_reply *body)
 {
-    told->runs = malloc((body->runs.count + 1) * sizeof *told->runs);
-    for (uint64_t i = 0; told->runs != NULL && i < body->runs.count; i++) {
+    trace->runs = malloc((body->runs.count + 1) * sizeof *trace->runs);
+    for (uint64_t i = 0; trace->runs != NULL && i < body->runs.count; i++) {
         const struct sl_item_run *run = &body->runs.at[i];
-        told->runs[i] = (struct sl_block_run){.count = (uint32_t)run->count,
-                                              .fate = run->fate <= SL_OUTCOME_REFUSED
-                                                          ? (enum sl_block_outcome)run->fate
-                                                          : SL_OUTCOME_OPEN,
-                                              .at_ns = run->at_ns};
-        told->run_count++;
+        trace->runs[i] = (struct sl_block_run){.count = (uint32_t)run->count,
+                                               .fate = run->fate <= SL_OUTCOME_REFUSED
+                                                           ? (enum sl_block_outcome)run->fate
+                                                           : SL_OUTCOME_OPEN,
+                                               .at_ns = run->at_ns};
+        trace->run_count++;
     }
 }
 
 /* Copies the keys, followed by their texts. */
-static void keys_take(struct sl_op_trace *told, const struct sl_texts *from)
+static void keys_take(struct sl_op_trace *trace, const struct sl_texts *from)
 {
-    size_t bytes = from->count * sizeof *told->keys + 1;
+    size_t bytes = from->count * sizeof *trace->keys + 1;
     for (uint64_t i = 0; i < from->count; i++) {
         bytes += from->at[i].length;
     }
-    told->keys = malloc(bytes);
-    char *text = told->keys == NULL ? NULL : (char *)(told->keys + from->count);
+    trace->keys = malloc(bytes);
+    char *text = trace->keys == NULL ? NULL : (char *)(trace->keys + from->count);
     for (uint64_t i = 0; text != NULL && i < from->count; i++) {
         memcpy(text, from->at[i].at, from->at[i].length);
-        told->keys[i] = (struct sl_object_key){.at = text, .length = (uint32_t)from->at[i].length};
+        trace->keys[i] = (struct sl_object_key){.at = text, .length = (uint32_t)from->at[i].length};
         text += from->at[i].length;
-        told->key_count++;
+        trace->key_count++;
     }
 }
 
@@ -89,12 +89,12 @@ static void story_taken(void *context, const struct sl_msg *reply)
 {
     struct asked *asked = context;
     const struct sl_body_op_story_reply *body = &reply->body.op_story_reply;
-    struct sl_op_trace *told = asked->told;
+    struct sl_op_trace *trace = asked->trace;
     if (reply->code != SL_OK) {
         return;
     }
-    sl_op_trace_free(told); /* from an answer that arrived twice */
-    *told = (struct sl_op_trace){
+    sl_op_trace_free(trace); /* from an answer that arrived twice */
+    *trace = (struct sl_op_trace){
         .op_id = body->op,
         .trace_id = body->trace,
         .engine_id = body->engine_id,
@@ -106,21 +106,21 @@ static void story_taken(void *context, const struct sl_msg *reply)
         .ago_ns = body->ago_ns,
         .took_ns = body->took_ns,
     };
-    sl_client_text_take(told->reason, sizeof told->reason, &body->reason);
-    sl_client_text_take(told->requester, sizeof told->requester, &body->requester);
-    sl_client_text_take(told->request, sizeof told->request, &body->request);
-    sl_client_text_take(told->traceparent, sizeof told->traceparent, &body->traceparent);
-    sl_client_text_take(told->model, sizeof told->model, &body->model);
-    runs_take(told, body);
-    keys_take(told, &body->keys);
+    sl_client_text_take(trace->reason, sizeof trace->reason, &body->reason);
+    sl_client_text_take(trace->requester, sizeof trace->requester, &body->requester);
+    sl_client_text_take(trace->request, sizeof trace->request, &body->request);
+    sl_client_text_take(trace->traceparent, sizeof trace->traceparent, &body->traceparent);
+    sl_client_text_take(trace->model, sizeof trace->model, &body->model);
+    runs_take(trace, body);
+    keys_take(trace, &body->keys);
     asked->answered = true;
 }
 
 sl_err sl_op_trace_get(struct sl_client *client, const char *id, uint32_t skip,
-                       struct sl_op_trace *told, uint64_t timeout_ns, struct sl_error *why)
+                       struct sl_op_trace *trace, uint64_t timeout_ns, struct sl_error *why)
 {
-    *told = (struct sl_op_trace){0};
-    struct asked asked = {.told = told};
+    *trace = (struct sl_op_trace){0};
+    struct asked asked = {.trace = trace};
     if (id[0] == '\0' || strlen(id) >= SL_TRACE_CONTEXT_BYTES ||
         !sl_text_is_clean(id, strlen(id))) {
         return sl_fail(why, SL_ERR_INVALID,

@@ -281,15 +281,15 @@ static void put_fill_later(struct put *put)
         }
         if (err == SL_OK) {
             item_claim(put, i, put->copies.values[item->value].digest);
-        } else if (put->copies.lent) {
+        } else if (put->copies.unfinished) {
             /* The GPU may still write there: neither claim nor pin is released before it has ended,
              * so that no other writer gets the extent. */
             const struct sl_client_deferral lending = {
                 .at = put->at,
                 .pin = item->pin,
                 .claim = {.ref = item->ref, .generation = item->generation},
-                .gpu = put->copies.lent_gpu,
-                .lent_count = put->copies.lent_count};
+                .gpu = put->copies.unfinished_gpu,
+                .unfinished_count = put->copies.unfinished_count};
             sl_client_extent_defer(put->client, &lending);
             item->pin = 0;
             item->code = (uint64_t)err;
@@ -474,7 +474,8 @@ static sl_err put_round(struct put *put)
     put->at = sl_attachment_acquire(put->client);
     sl_gpu_copies_clear(&put->copies);
     err = put_round_held(put);
-    if (!put->copies.lent) { /* otherwise the hold stays permanently: the GPU may still write */
+    if (!put->copies
+             .unfinished) { /* otherwise the hold stays permanently: the GPU may still write */
         sl_attachment_release(put->client, put->at);
     }
     return err;

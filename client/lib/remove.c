@@ -7,7 +7,7 @@
 struct removal {
     sl_err *codes;
     uint32_t count;
-    bool heed_leases, tell_busy;
+    const struct sl_remove_options *options;
 };
 
 static void removal_taken(void *context, const struct sl_msg *reply)
@@ -33,8 +33,8 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     call.msg.type = SL_MSG_REMOVE;
     call.msg.body.remove.keys.at = keys;
     call.msg.body.remove.keys.count = removal->count;
-    call.msg.body.remove.heed_leases = removal->heed_leases;
-    call.msg.body.remove.tell_busy = removal->tell_busy;
+    call.msg.body.remove.respect_leases = removal->options->respect_leases;
+    call.msg.body.remove.report_busy = removal->options->report_busy;
     sl_err err = sl_client_call_registrar(client, &call, why);
     for (uint32_t i = 0; i < removal->count && err != SL_OK; i++) {
         removal->codes[i] = err;
@@ -42,10 +42,9 @@ static sl_err remove_share(struct sl_client *client, const struct sl_text *keys,
     return err;
 }
 
-/* how: its codes and count are set here. */
-static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key *keys,
-                            uint32_t count, const struct removal *how, sl_err *codes,
-                            uint64_t timeout_ns, struct sl_error *why)
+sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
+                       const struct sl_remove_options *options, sl_err *codes, uint64_t timeout_ns,
+                       struct sl_error *why)
 {
     sl_err err = sl_client_keys_check("remove", keys, count, why);
     if (err != SL_OK) {
@@ -54,6 +53,8 @@ static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key
     for (uint32_t i = 0; i < count; i++) {
         codes[i] = SL_ERR_UNREACHABLE;
     }
+    static const struct sl_remove_options none;
+    options = options != NULL ? options : &none;
     uint64_t deadline_ns = sl_client_deadline(client, timeout_ns);
     err = sl_client_hello(client, deadline_ns, why);
     if (err != SL_OK || count == 0) {
@@ -64,8 +65,7 @@ static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key
         return sl_fail(why, SL_ERR_NO_MEMORY, "remove: %u keys", count);
     }
     for (uint32_t first = 0; err == SL_OK && first < count;) {
-        struct removal removal = *how;
-        removal.codes = &codes[first];
+        struct removal removal = {.codes = &codes[first], .options = options};
         removal.count = sl_client_keys_share(client, &keys[first], count - first, texts);
         err = remove_share(client, texts, &removal, deadline_ns, why);
         first += removal.count;
@@ -74,26 +74,11 @@ static sl_err remove_all_of(struct sl_client *client, const struct sl_object_key
     return err;
 }
 
-sl_err sl_remove_batch(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                       sl_err *codes, uint64_t timeout_ns, struct sl_error *why)
-{
-    const struct removal how = {0};
-    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
-}
-
-sl_err sl_remove_batch_heeding(struct sl_client *client, const struct sl_object_key *keys,
-                               uint32_t count, bool heed_leases, sl_err *codes, uint64_t timeout_ns,
-                               struct sl_error *why)
-{
-    const struct removal how = {.heed_leases = heed_leases, .tell_busy = true};
-    return remove_all_of(client, keys, count, &how, codes, timeout_ns, why);
-}
-
 sl_err sl_remove(struct sl_client *client, struct sl_object_key key, uint64_t timeout_ns,
                  struct sl_error *why)
 {
     sl_err code = SL_OK;
-    sl_err err = sl_remove_batch(client, &key, 1, &code, timeout_ns, why);
+    sl_err err = sl_remove_batch(client, &key, 1, NULL, &code, timeout_ns, why);
     if (err == SL_OK && code == SL_ERR_DISK_AWAY) {
         return sl_fail(why, code,
                        "removed from memory; an absent disk applies it when it returns "

@@ -143,6 +143,12 @@ template <auto call> static ref codes_call(client &self, keys &names, timeout wa
     return codes_list(names.codes.data(), names.count);
 }
 
+static sl_err remove_batch(sl_client *client, const sl_object_key *keys, uint32_t count,
+                           sl_err *codes, uint64_t timeout_ns, sl_error *why)
+{
+    return sl_remove_batch(client, keys, count, nullptr, codes, timeout_ns, why);
+}
+
 void batch_methods(methods &client)
 {
     add(client,
@@ -156,7 +162,7 @@ void batch_methods(methods &client)
         METHOD("get_pinned_batch", "(keys, *, timeout=None)", get_pinned_batch,
                "Returns a View for each key, None for a miss; any other failure is raised."),
         METHOD("exists_batch", "(keys)", exists_batch, "Returns a bool for each key."),
-        METHOD("remove_batch", "(keys, *, timeout=None)", codes_call<sl_remove_batch>,
+        METHOD("remove_batch", "(keys, *, timeout=None)", codes_call<remove_batch>,
                "Removes the keys from this node. Returns a code for each: 0, or 1 if missing."),
         METHOD("prefetch", "(keys, *, timeout=None)", codes_call<sl_prefetch_batch>,
                "Reads values from this node's disk into memory and waits. Returns a code for "

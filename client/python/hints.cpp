@@ -32,7 +32,7 @@ static const char *name_take(const char *of, PyObject *value)
 
 static void hint_take(PyObject *name, PyObject *value, sl_hints &to)
 {
-    static const char *const sessions[] = {"ends", "goes on"};
+    static const char *const sessions[] = {"ends", "continues"};
     static const char *const priorities[] = {"low", "normal", "high"};
     const std::string_view word = PyUnicode_Check(name) ? text(name) : "";
     if (word == "session") {

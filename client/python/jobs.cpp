@@ -104,7 +104,7 @@ void jobs::run_slice(const slice &part, sl_error *why)
     } else if (of.kind == task::look) {
         look_at(client, keys, part.count, codes, left_ns, why);
     } else if (of.kind == task::remove) {
-        err = sl_remove_batch(client, keys, part.count, codes, left_ns, why);
+        err = sl_remove_batch(client, keys, part.count, nullptr, codes, left_ns, why);
     } else {
         err = copy_slice(part, left_ns, why);
     }

@@ -307,7 +307,7 @@ void op_methods(methods &engine)
                "sequence of bytes of one length or as one buffer with hash_bytes, and their "
                "blocks, in one table or a table for each pool.\n\nbefore: with hashes, the key "
                "of the block before the first one, if known. hints: a dict of session "
-               "(\"ends\", \"goes on\"), session_id, pause, priority (\"low\", \"normal\", "
+               "(\"ends\", \"continues\"), session_id, pause, priority (\"low\", \"normal\", "
                "\"high\") and keep: seconds for which these blocks and those before them are "
                "evicted after others, within bounds.\n\nFor a store by layers, pass "
                "layer_count if it divides the number of layers of every pool. Else pass "

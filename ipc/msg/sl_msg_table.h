@@ -373,8 +373,8 @@
 #define SL_BODY_REMOVE(F, L)                                                          \
     F(TEXTS, keys, 0, SL_BATCH_MAX, "object keys; a block key removes all its parts") \
     F(BOOL, all, 0, 1, "removes everything; keys is then empty")                      \
-    F(BOOL, heed_leases, 0, 1, "leased values stay (SL_ERR_LEASED); not with all")    \
-    F(BOOL, tell_busy, 0, 1, "values being written are SL_ERR_BUSY, else SL_ERR_NOT_FOUND")
+    F(BOOL, respect_leases, 0, 1, "leased values stay (SL_ERR_LEASED); not with all") \
+    F(BOOL, report_busy, 0, 1, "values being written are SL_ERR_BUSY, else SL_ERR_NOT_FOUND")
 /* client -> registrar: memory that a process lends to the node as long as it lives */
 #define SL_BODY_CONTRIBUTE(F, L)                                \
     F(TEXT, name, 1, 255, "of the contribution, on this node")  \
@@ -726,7 +726,7 @@
     F(TEXTS, keys, 0, 4096, "object keys")                                   \
     F(BOOL, lease, 0, 1, "lease the values found, if the holder has leases") \
     F(BOOL, remove, 0, 1, "remove them, if the holder lets its peers do so") \
-    F(BOOL, heed_leases, 0, 1, "with remove: leased values stay")
+    F(BOOL, respect_leases, 0, 1, "with remove: leased values stay")
 #define SL_BODY_SEEK_REPLY(F, L)             \
     L(items, seen, 4096, "one for each key") \
     F(TEXTS, nodes, 0, 64, "nodes that have them; empty between nodes")
@@ -770,7 +770,7 @@
     F(U64, handover, 1, UINT64_MAX, "number of the ticket")                                     \
     F(U64, state, 0, 2, "0 the ticket may be handed out, 1 pieces arrived, 2 all have arrived") \
     F(TEXT, from, 0, 31, "node that lends")                                                     \
-    L(pieces, arrived, 512, "they lie at all spots of their parts, digests are right")
+    L(pieces, arrived, 512, "the parts are in all their pool slots and their digests match")
 /* never on the wire: completions inside a process */
 #define SL_BODY_LOCAL_IO(F, L)                      \
     F(U64, cookie, 0, UINT64_MAX, "of the request") \

@@ -20,8 +20,8 @@
 struct sl_guard; /* of one mapping */
 
 /* Registers [at, at + length_bytes), whole pages of a shared mapping of a file, until it is
- * removed. tells: sl_guard_cuts counts its cut. NULL: too many mappings, or no handler; the mapping
- * is then not guarded. */
+ * removed. count_cut: sl_guard_cuts counts its cut. NULL: too many mappings, or no handler; the
+ * mapping is then not guarded. */
 struct sl_guard *sl_guard_add(void *at, uint64_t length_bytes, bool count_cut);
 /* Call it before the mapping ends, when no thread uses it. Accepts NULL; sets *guard to NULL. */
 void sl_guard_remove(struct sl_guard **guard);
@@ -30,7 +30,7 @@ void sl_guard_remove(struct sl_guard **guard);
 bool sl_guard_is_cut(const struct sl_guard *guard);
 
 /* For a program that must end before it acts on zeros: called in the handler when a mapping with
- * `tells` is cut. It may only use write(2) and _exit, and must not return. NULL: none. */
+ * `count_cut` is cut. It may only use write(2) and _exit, and must not return. NULL: none. */
 extern void (*_Atomic sl_guard_cut_hook)(void);
 
 extern _Atomic uint32_t sl_guard_cut_count;

@@ -451,7 +451,7 @@ static void remove_some(struct client *client, uint32_t most)
         return;
     }
     struct thrash_call call = thrash_call_begin(thrash, "remove");
-    sl_err err = sl_remove_batch(thrash->client, client->keys, count, client->codes,
+    sl_err err = sl_remove_batch(thrash->client, client->keys, count, NULL, client->codes,
                                  thrash->shared->timeout_ns, NULL);
     (void)thrash_call_end(thrash, call, err, thrash->shared->timeout_ns);
     for (uint32_t i = 0; i < count; i++) {

@@ -325,12 +325,12 @@ static void contest_write(struct contest *self, enum linear_kind kind)
         return;
     }
     struct thrash_call call = thrash_call_begin(thrash, names[kind]);
-    sl_err err =
-        kind == LINEAR_PUT ? sl_put_batch(thrash->client, self->names, self->buffers, count,
-                                          self->codes, timeout_ns, NULL)
-        : kind == LINEAR_REPLACE
-            ? sl_putv(thrash->client, self->items, count, &terms, self->codes, timeout_ns, NULL)
-            : sl_remove_batch(thrash->client, self->names, count, self->codes, timeout_ns, NULL);
+    sl_err err = kind == LINEAR_PUT       ? sl_put_batch(thrash->client, self->names, self->buffers,
+                                                         count, self->codes, timeout_ns, NULL)
+                 : kind == LINEAR_REPLACE ? sl_putv(thrash->client, self->items, count, &terms,
+                                                    self->codes, timeout_ns, NULL)
+                                          : sl_remove_batch(thrash->client, self->names, count,
+                                                            NULL, self->codes, timeout_ns, NULL);
     (void)thrash_call_end(thrash, call, err, timeout_ns);
     for (uint32_t i = 0; i < count; i++) {
         write_end(self, i, err != SL_OK ? err : self->codes[i]);

@@ -293,7 +293,7 @@ static void call_batch(struct hostile_input *input, uint64_t what, uint32_t coun
         err = sl_exists_batch(client, keys, count, codes);
         break;
     case 3:
-        err = sl_remove_batch(client, keys, count, codes, CALL_NS, NULL);
+        err = sl_remove_batch(client, keys, count, NULL, codes, CALL_NS, NULL);
         break;
     case 4:
         err = sl_prefetch_batch(client, keys, count, codes, CALL_NS, NULL);

@@ -317,8 +317,8 @@ static void move_keys(struct hostile *hostile, uint64_t how)
     struct sl_texts list = {keys, 1 + (how >> 2) % SL_COUNT(keys)};
     if (msg.type == SL_MSG_REMOVE) {
         msg.body.remove.keys = list;
-        msg.body.remove.heed_leases = (how & 16) != 0;
-        msg.body.remove.tell_busy = (how & 32) != 0;
+        msg.body.remove.respect_leases = (how & 16) != 0;
+        msg.body.remove.report_busy = (how & 32) != 0;
     } else if (msg.type == SL_MSG_EXPLAIN) {
         msg.body.explain.keys = list;
     } else {

@@ -74,7 +74,7 @@ static void batches(struct sl_client *client)
     for (uint32_t i = 0; i < BATCH; i++) {
         CHECK(codes[i] == SL_OK && lengths[i] == 8 && got[i] == i % (BATCH / 2) + 1);
     }
-    CHECK(sl_remove_batch(client, keys, BATCH / 2, codes, 0, &why) == SL_OK);
+    CHECK(sl_remove_batch(client, keys, BATCH / 2, NULL, codes, 0, &why) == SL_OK);
     CHECK(sl_exists_batch(client, keys, BATCH, codes) == SL_OK);
     for (uint32_t i = 0; i < BATCH; i++) {
         CHECK(codes[i] == SL_ERR_NOT_FOUND);

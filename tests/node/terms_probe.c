@@ -86,11 +86,12 @@ static sl_err put_full(struct sl_client *client, const char *key)
     return put_within(client, key, BIG, NULL, NULL, 300000000);
 }
 
-static sl_err take(struct sl_client *client, const char *key, bool heed)
+static sl_err take(struct sl_client *client, const char *key, bool respect)
 {
     const struct sl_object_key gone = key_of(key);
     sl_err code = SL_ERR_INTERNAL;
-    CHECK(sl_remove_batch_heeding(client, &gone, 1, heed, &code, 0, &why) == SL_OK);
+    const struct sl_remove_options options = {.respect_leases = respect, .report_busy = true};
+    CHECK(sl_remove_batch(client, &gone, 1, &options, &code, 0, &why) == SL_OK);
     return code;
 }
 
@@ -245,7 +246,8 @@ static void many(struct sl_client *client)
         CHECK((codes[i] == SL_OK) == (i < MANY / 2));
         CHECK((stats[i].lease_end_ns != 0) == (i < MANY / 2));
     }
-    CHECK(sl_remove_batch_heeding(client, keys, MANY / 2, true, codes, 0, &why) == SL_OK);
+    const struct sl_remove_options options = {.respect_leases = true};
+    CHECK(sl_remove_batch(client, keys, MANY / 2, &options, codes, 0, &why) == SL_OK);
     for (uint32_t i = 0; i < MANY / 2; i++) {
         CHECK(codes[i] == SL_ERR_LEASED);
     }
@@ -356,7 +358,8 @@ static void writing(struct sl_client *client)
     CHECK(sl_put_start(client, &key, NULL, &length, 1, NULL, 0, &draft, &code, 0, &why) == SL_OK);
     CHECK(code == SL_OK);
     CHECK(take(client, "draft", false) == SL_ERR_BUSY);
-    CHECK(sl_remove_batch(client, &key, 1, &code, 0, &why) == SL_OK && code == SL_ERR_NOT_FOUND);
+    CHECK(sl_remove_batch(client, &key, 1, NULL, &code, 0, &why) == SL_OK &&
+          code == SL_ERR_NOT_FOUND);
     CHECK(sl_put_end(client, &draft, 1, &code, 0, &why) == SL_OK && code == SL_OK);
     CHECK(take(client, "draft", true) == SL_OK);
 }

@@ -285,7 +285,7 @@ class Keys(OnNode):
         keys = [bytes([i]) * 32 for i in range(2)]
         said = {"session": "ends", "priority": "high", "keep": 5, "session_id": "chat 7", "pause": 2.5}
         self.assertEqual(engine.store(hashes=keys, blocks=[0, 1], hints=said, before=b"b" * 32).wait().stored_count, 2)
-        for hints in (None, {}, said, {"session": "goes on"}, {"session": None, "priority": None, "keep": None, "session_id": None, "pause": None}, {"priority": "low", "keep": 0.5}):
+        for hints in (None, {}, said, {"session": "continues"}, {"session": None, "priority": None, "keep": None, "session_id": None, "pause": None}, {"priority": "low", "keep": 0.5}):
             self.assertEqual(engine.load(hashes=keys, blocks=[3, 4], hints=hints).wait().block_count, 2)
         self.assertEqual(engine.store(range(4), [0], hints=said).wait().stored_count, 1)
         for error, words in [(TypeError, {"hints": "ends"}), (ValueError, {"hints": {"session": "over"}}), (ValueError, {"hints": {"priority": 1}}),

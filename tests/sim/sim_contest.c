@@ -216,7 +216,7 @@ static void do_remove(struct contestant *self)
     call_choose(self, &call, 2);
     call_begin(self, &call, LINEAR_REMOVE);
     sl_err err =
-        sl_remove_batch(self->client, call.names, call.count, codes, call.timeout_ns, NULL);
+        sl_remove_batch(self->client, call.names, call.count, NULL, codes, call.timeout_ns, NULL);
     call_ended(self, &call, "remove");
     for (uint32_t i = 0; i < call.count; i++) {
         write_ended(self, &call, i, err != SL_OK ? err : codes[i]);

@@ -600,9 +600,9 @@ static void do_remove(struct worker *self)
         }
     }
     call_begin(self);
-    sl_err err = heeds ? sl_remove_batch_heeding(self->client, names, count, true, codes,
-                                                 self->timeout_ns, NULL)
-                       : sl_remove_batch(self->client, names, count, codes, self->timeout_ns, NULL);
+    const struct sl_remove_options options = {.respect_leases = true, .report_busy = true};
+    sl_err err = sl_remove_batch(self->client, names, count, heeds ? &options : NULL, codes,
+                                 self->timeout_ns, NULL);
     call_ended(self, "remove");
     for (uint32_t i = 0; i < count; i++) {
         sl_err code = err != SL_OK ? err : codes[i];

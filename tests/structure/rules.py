@@ -6,13 +6,15 @@ import typing
 
 import graph
 import sentences
+import words
 
 HEADER_LINES_MAX = 400
 SOURCE_LINES_MAX = 800
 EXCEPTIONS_MAX = 5
 SENTENCE_WORDS_MAX = 40
+LINES_PER_MARK = 200  # comments of sources may contain one word of words.WORDS per this number of lines
 ARCHITECTURE_WORDS_MAX = 3000
-GLOSSARY_WORDS_MAX = 30
+GLOSSARY_WORDS_MAX = 25
 TOP_DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 PRODUCT = ("runtime", "ipc", "cuda", "actors", "client")
 COMPILED = (".c", ".h", ".cu", ".cpp", ".hpp")
@@ -172,7 +174,7 @@ def long_sentences(tree):
 
 
 def long_pages(tree):
-    """ARCHITECTURE.md has fewer than 3,000 words, and its glossary at most 30."""
+    """ARCHITECTURE.md has fewer than 3,000 words, and its glossary at most 25 rows."""
     if "ARCHITECTURE.md" not in tree.files:
         return {}
     found, text = {}, tree.text("ARCHITECTURE.md")
@@ -202,8 +204,32 @@ def dead_links(tree):
     return found
 
 
+def plain_words(tree):
+    """Documents, headers and strings contain no word of words.WORDS, comments of sources one in 200 lines."""
+    found, marks, lines = {}, {}, {}
+    help = "write a sentence whose subject is a named thing and whose verb is the field's"
+    for path in tree.files:
+        if not path.startswith(("tests/structure/", "tests/examples/")):
+            source = tree.text(path)
+            comments, strings = words.prose(path, source)
+            free = path.endswith((".md", ".h", ".hpp"))  # of any mark
+            texts = [f"{path}:{line}: '{word}' ({instead}): {text[:80]}" for line, text in strings + comments * free for word, instead in words.marks(text)]
+            if path.startswith("tests/"):
+                comments, texts = comments + strings, []
+            if texts:
+                found[path] = Finding(len(texts), texts, help)
+            folder = path.split("/")[0] if "/" in path else "."
+            lines[folder] = lines.get(folder, 0) + source.count("\n") * bool(comments)
+            if not free or path.startswith("tests/"):
+                marks.setdefault(folder, []).extend(f"{path}:{line}: {word}" for line, text in comments for word, _ in words.marks(text))
+    for folder, texts in marks.items():
+        if len(texts) * LINES_PER_MARK > lines[folder]:
+            found[folder] = Finding(len(texts), [f"{folder} has {len(texts)} in {lines[folder]} lines", *texts[:5]], help)
+    return found
+
+
 RULES = {"cycles": cycles, "storeys": storeys, "file_circles": file_circles, "foreign_headers": foreign_headers, "long_files": long_files, "budgets": budgets, "long_sentences": long_sentences,
-         "long_pages": long_pages, "dead_links": dead_links}
+         "long_pages": long_pages, "dead_links": dead_links, "plain_words": plain_words}
 
 
 # Includes alone do not show all of these.

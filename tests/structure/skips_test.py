@@ -130,7 +130,7 @@ class Engines(unittest.TestCase):
                 os.makedirs(os.path.dirname(os.path.join(base, name)), exist_ok=True)
                 with open(os.path.join(base, name), "w", encoding="utf-8") as file:
                     file.write("somebody's")
-            with self.assertRaisesRegex(environment.Skipped, "vllm is there, and no run made it"):
+            with self.assertRaisesRegex(environment.Skipped, "vllm exists, but no run made it"):
                 environment.prepare(recipe, base)
             for name in ("vllm/work.py", "vllm.lock"):
                 with open(os.path.join(base, name), encoding="utf-8") as file:

@@ -13,6 +13,7 @@ import graph  # noqa: E402
 import rules  # noqa: E402
 import sentences  # noqa: E402
 import suite  # noqa: E402
+import words  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMPILER = shutil.which("cc")
@@ -226,8 +227,8 @@ class LongPages(Made):
     def test_glossary(self):
         def page(count):
             return "## Glossary\n\n| word | meaning |\n| --- | --- |\n" + "| a | b |\n" * count + "\n## Next\n\n| c | d |\n"
-        self.assertEqual(rules.long_pages(self.make({"ARCHITECTURE.md": page(30)})), {})
-        self.assertEqual(rules.long_pages(self.make({"ARCHITECTURE.md": page(31)}))["glossary"].count, 31)
+        self.assertEqual(rules.long_pages(self.make({"ARCHITECTURE.md": page(25)})), {})
+        self.assertEqual(rules.long_pages(self.make({"ARCHITECTURE.md": page(26)}))["glossary"].count, 26)
 
 
 class DeadLinks(Made):
@@ -235,6 +236,34 @@ class DeadLinks(Made):
         text = "See [a](../ipc/README.md#leases), [b](gone.md) and\n[c](https://example.org/x) and [d](#here), `[e](f)`.\n"
         tree = self.make({"runtime/README.md": text, "ipc/README.md": "Fine.\n"})
         self.assertEqual(rules.dead_links(tree)["runtime/README.md"].texts, ["runtime/README.md:1: gone.md leads nowhere"])
+
+
+class PlainWords(Made):
+    def found(self, files):
+        return {path: finding.count for path, finding in rules.plain_words(self.make(files)).items()}
+
+    def test_documents_headers_and_strings_contain_none(self):
+        self.assertEqual(self.found({"docs/a.md": "Who reads it hears so. `nobody`\n", "ipc/a.h": "/* What is given back. */\nint b; /* x */\n",
+                                     "ipc/b.c": 'const char *c = "the node is told";\nconst char *d = "told";\n' + "\n" * 400,
+                                     "client/d.py": '"""A page."""\nE = "nobody reads it"\n' + "\n" * 400}),
+                         {"docs/a.md": 2, "ipc/a.h": 2, "ipc/b.c": 1, "client/d.py": 1})
+
+    def test_comments_contain_one_in_200_lines(self):
+        lines = "int a;\n" * 399
+        self.assertEqual(self.found({"ipc/a.c": "/* nobody is told */\n" + lines}), {})
+        self.assertEqual(self.found({"ipc/a.c": "/* nobody is told anew */\n" + lines}), {"ipc": 3})
+        self.assertEqual(self.found({"ipc/a.c": "", "tests/a.py": "# nobody is told\nB = 'nobody is told'\n" + lines}), {"tests": 4})
+
+    def test_a_question_and_other_words_are_fine(self):
+        self.assertEqual(self.found({"docs/a.md": "Who reads it? A round trip. As much as 3. What is it?\n\n    nobody\n"}), {})
+
+    def test_comments_on_lines_that_follow_are_one_text(self):
+        comments, strings = words.prose_of_c('// so\n// many\nint a; // b\nchar *c = "/* no comment */";\n')
+        self.assertEqual((comments, strings), ([(1, "so many b")], [(4, "/* no comment */")]))
+
+    def test_docstrings_are_comments(self):
+        comments, strings = words.prose_of_python('"""A b c."""\nX = "d e f"\ndef g():\n    """H."""  # i\n    return "j"\n')
+        self.assertEqual(([text for _, text in comments], [text for _, text in strings]), (["A b c.", "H. i"], ["d e f"]))
 
 
 class Known(Made):

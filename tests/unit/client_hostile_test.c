@@ -551,7 +551,7 @@ static const struct {
     sl_err code;
     const char *named;
 } hints[] = {
-    {{.session = SL_SESSION_GOES_ON, .priority = SL_PRIORITY_HIGH, .keep_ns = SL_KEEP_NS_LIMIT},
+    {{.session = SL_SESSION_CONTINUES, .priority = SL_PRIORITY_HIGH, .keep_ns = SL_KEEP_NS_LIMIT},
      NULL,
      SL_OK,
      ""},

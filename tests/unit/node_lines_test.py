@@ -16,10 +16,10 @@ class DeviceMemory(unittest.TestCase):
         for metric, value, shown in (
                 ("pool_bytes", 5, '{"dmabuf_bytes":0,"left_out":[]}'),
                 ("pool_device_bytes", 4096, '{"dmabuf_bytes":4096,"left_out":[]}'),
-                ("pool_device_out_fabric_bytes", 1, '{"dmabuf_bytes":0,"left_out":[{"cause":"fabric","bytes":1,"why":"the fabric takes no dmabuf '
+                ("pool_device_out_fabric_bytes", 1, '{"dmabuf_bytes":0,"left_out":[{"cause":"fabric","bytes":1,"why":"the fabric does not support dmabuf '
                  '(tcp, or libibverbs without ibv_reg_dmabuf_mr)"}]}'),
                 ("pool_device_out_swapper_bytes", 2, '{"dmabuf_bytes":0,"left_out":[{"cause":"swapper","bytes":2,"why":"the driver or the GPU '
-                 'exports none, or the rank\'s swapper did not answer"}]}'),
+                 'exports no dmabuf, or the rank\'s swapper did not answer"}]}'),
                 ("pool_device_out_nic_bytes", 3, '{"dmabuf_bytes":0,"left_out":[{"cause":"nic","bytes":3,"why":"the NIC or its driver did not '
                  'register it"}]}')):
             pages = [{"name": "registrar", "counters": {metric: 9}}, {"name": "transporter.0", "counters": {metric: value}}]

@@ -265,8 +265,9 @@ static const struct {
     const char *peers;
     const char *why;
 } bad_peers[] = {
-    {"b", "NAME@HOST:PORT"},   {"b@host", "NAME@HOST:PORT"},   {"b@host:", "NAME@HOST:PORT"},
-    {"b c@host:1", "no name"}, {"b@host:1,b@host:2", "twice"},
+    {"b", "NAME@HOST:PORT"},        {"b@host", "NAME@HOST:PORT"},
+    {"b@host:", "NAME@HOST:PORT"},  {"b c@host:1", "not a node name"},
+    {"b@host:1,b@host:2", "twice"},
 };
 START_TEST(bad_peers_stop_the_start)
     {

@@ -318,12 +318,13 @@ START_TEST(sessions_that_tell_their_pauses_find_their_blocks_in_memory)
         struct model_result told = prefetch_run(MODEL_PREFETCH_SESSIONS, 1);
         struct model_result best = prefetch_run(MODEL_PREFETCH_CLAIRVOYANT, 1);
 
-        ck_assert_uint_eq(none.ahead_count, 0);
+        ck_assert_uint_eq(none.prefetched_count, 0);
         ck_assert_uint_eq(told.hit_count, none.hit_count);
         ck_assert_uint_gt(best.memory_hit_count, none.memory_hit_count + 1500);
         ck_assert_msg(told.memory_hit_count * 2 > best.memory_hit_count + none.memory_hit_count,
                       "%lu of %lu hits in memory", told.memory_hit_count, best.memory_hit_count);
-        ck_assert_uint_eq(best.prefetched_hit_count + best.prefetched_lost_count, best.ahead_count);
+        ck_assert_uint_eq(best.prefetched_hit_count + best.prefetched_lost_count,
+                          best.prefetched_count);
     }
 END_TEST
 

@@ -59,13 +59,13 @@ static sl_err put(struct node *node, const char *key)
     return put_with(node, key, BIG, (struct terms){0});
 }
 
-static sl_err remove_heeding(struct node *node, const char *key)
+static sl_err remove_unless_leased(struct node *node, const char *key)
 {
     struct sl_text text = sl_text_of(key);
     struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
     msg.body.remove.keys = (struct sl_texts){.at = &text, .count = 1};
-    msg.body.remove.heed_leases = true;
-    msg.body.remove.tell_busy = true;
+    msg.body.remove.respect_leases = true;
+    msg.body.remove.report_busy = true;
     fake_give(&node->fake, "client.1", &msg);
     ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
     ck_assert_int_eq(reply.code, SL_OK);
@@ -183,27 +183,27 @@ START_TEST(removal_heeds_leases_when_it_is_told_to)
         (void)look(node, leases, "a");
         (void)look(node, leases, "b");
 
-        ck_assert_int_eq(remove_heeding(node, "a"), SL_ERR_LEASED);
-        ck_assert_int_eq(remove_heeding(node, "c"), SL_OK); /* it was not looked up */
-        ck_assert_int_eq(remove_heeding(node, "c"), SL_ERR_NOT_FOUND);
+        ck_assert_int_eq(remove_unless_leased(node, "a"), SL_ERR_LEASED);
+        ck_assert_int_eq(remove_unless_leased(node, "c"), SL_OK); /* it was not looked up */
+        ck_assert_int_eq(remove_unless_leased(node, "c"), SL_ERR_NOT_FOUND);
         ck_assert_int_eq(node_remove(node, "client.1", "b"), SL_OK);
         ck_assert(node_is_visible(node, "a"));
         ck_assert_uint_eq(node_metric(node, "remove_leased_count"), 1);
         fake_advance(&node->fake, TTL + MARGIN);
 
-        ck_assert_int_eq(remove_heeding(node, "a"), SL_OK);
+        ck_assert_int_eq(remove_unless_leased(node, "a"), SL_OK);
         ck_assert(!node_is_visible(node, "a"));
         sl_leases_close(&leases);
         node_end(node);
     }
 END_TEST
 
-START_TEST(a_heeding_removal_of_everything_is_refused)
+START_TEST(a_removal_of_everything_that_respects_leases_is_refused)
     {
         struct node *node = start(with_leases);
         struct sl_msg msg = {.type = SL_MSG_REMOVE}, reply;
         msg.body.remove.all = true;
-        msg.body.remove.heed_leases = true;
+        msg.body.remove.respect_leases = true;
 
         fake_give(&node->fake, "client.1", &msg);
 
@@ -218,11 +218,11 @@ START_TEST(what_is_being_written_is_told_from_what_is_not_there)
         struct node *node = start(NULL);
         struct sl_item_grant grant = node_grant(node, "client.1", "key", BIG);
 
-        ck_assert_int_eq(remove_heeding(node, "key"), SL_ERR_BUSY);
+        ck_assert_int_eq(remove_unless_leased(node, "key"), SL_ERR_BUSY);
         ck_assert_int_eq(node_remove(node, "client.1", "key"), SL_ERR_NOT_FOUND); /* as ever */
 
         ck_assert_int_eq(node_commit(node, "client.1", "key", &grant), SL_OK);
-        ck_assert_int_eq(remove_heeding(node, "key"), SL_OK);
+        ck_assert_int_eq(remove_unless_leased(node, "key"), SL_OK);
         node_end(node);
     }
 END_TEST
@@ -242,7 +242,7 @@ START_TEST(a_hard_pinned_value_stays_until_it_is_removed)
 
         ck_assert(node_is_visible(node, "pinned"));
         ck_assert_uint_eq(node_metric(node, "hard_pinned_count"), 1);
-        ck_assert_int_eq(remove_heeding(node, "pinned"), SL_OK);
+        ck_assert_int_eq(remove_unless_leased(node, "pinned"), SL_OK);
         ck_assert(!node_is_visible(node, "pinned"));
         ck_assert_uint_eq(node_metric(node, "hard_pinned_count"), 0);
         node_end(node);
@@ -373,14 +373,14 @@ START_TEST(a_look_up_of_a_member_keeps_its_bundle)
             restart(node);
         }
 
-        ck_assert_int_eq(remove_heeding(node, "m0"), SL_ERR_LEASED);
+        ck_assert_int_eq(remove_unless_leased(node, "m0"), SL_ERR_LEASED);
         ck_assert_int_eq(put(node, "k2"), SL_OK);
         ck_assert_int_eq(put(node, "k3"), SL_OK);
         ck_assert(node_is_visible(node, "m0") && node_is_visible(node, "m1"));
         ck_assert(!node_is_visible(node, "k0") && !node_is_visible(node, "k1"));
         fake_advance(&node->fake, TTL + MARGIN);
 
-        ck_assert_int_eq(remove_heeding(node, "m0"), SL_OK); /* the others stay */
+        ck_assert_int_eq(remove_unless_leased(node, "m0"), SL_OK); /* the others stay */
         ck_assert(!node_is_visible(node, "m0") && node_is_visible(node, "m1"));
         ck_assert_uint_ge(look(node, leases, "m1"), node->fake.env.now_ns + TTL);
         sl_leases_close(&leases);
@@ -654,7 +654,7 @@ START_TEST(on_disk_too_what_is_leased_may_leave_memory_last)
 
         ck_assert(node_entry(node, "leased", &entry));
         ck_assert_uint_eq(entry.extent.generation, 0);
-        ck_assert_int_eq(remove_heeding(node, "leased"), SL_ERR_LEASED);
+        ck_assert_int_eq(remove_unless_leased(node, "leased"), SL_ERR_LEASED);
         ck_assert(node_entry(node, "hard", &entry));
         ck_assert_uint_ne(entry.extent.generation, 0);
         sl_leases_close(&leases);
@@ -675,7 +675,7 @@ START_TEST(a_killed_registrar_keeps_leases)
 
         restart(node);
 
-        ck_assert_int_eq(remove_heeding(node, "k0"), SL_ERR_LEASED);
+        ck_assert_int_eq(remove_unless_leased(node, "k0"), SL_ERR_LEASED);
         ck_assert_int_eq(put(node, "k4"), SL_OK);
         ck_assert(node_is_visible(node, "k0") && !node_is_visible(node, "k1"));
         sl_leases_close(&leases);
@@ -692,7 +692,7 @@ int main(void)
     tcase_add_test(tcase, a_value_whose_lease_is_renewed_stays);
     tcase_add_test(tcase, a_node_full_of_leases_has_no_space_until_they_end);
     tcase_add_test(tcase, removal_heeds_leases_when_it_is_told_to);
-    tcase_add_test(tcase, a_heeding_removal_of_everything_is_refused);
+    tcase_add_test(tcase, a_removal_of_everything_that_respects_leases_is_refused);
     tcase_add_test(tcase, what_is_being_written_is_told_from_what_is_not_there);
     tcase_add_test(tcase, a_hard_pinned_value_stays_until_it_is_removed);
     tcase_add_test(tcase, hard_pinned_values_may_fill_the_memory);

@@ -94,7 +94,8 @@ static sl_err unit_remove(struct registrar *self, sl_ref unit, const struct reg_
 }
 
 /* The same, except that a leased unit stays. A bundle's lease covers all its members. */
-static sl_err unit_remove_heeding(struct registrar *self, sl_ref unit, const struct reg_drop *how)
+static sl_err unit_remove_unless_leased(struct registrar *self, sl_ref unit,
+                                        const struct reg_drop *how)
 {
     uint64_t bundle = reg_unit_bundle(self, unit);
     if (!reg_unit_lease_close(self, unit)) {
@@ -141,7 +142,7 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     bool written = there && is_being_written(self, &entry);
     remove->codes[index] = (uint64_t)SL_ERR_NOT_FOUND;
     if (!there || written) { /* but a disk may hold an older value */
-        if (remove->tell_busy &&
+        if (remove->report_busy &&
             (written || reg_claim_by_key(self, reg_hash(key, length), key, length) != REG_NONE)) {
             remove->codes[index] = (uint64_t)SL_ERR_BUSY;
         } else {
@@ -152,8 +153,8 @@ static void remove_once(struct registrar *self, struct reg_remove *remove, uint3
     sl_ref unit = reg_unit_of(&entry);
     bool found = !reg_unit_visible(self, &entry); /* found in part: the rest may follow */
     remove->codes[index] = (uint64_t)SL_OK;
-    sl_err err =
-        remove->heed_leases ? unit_remove_heeding(self, unit, &how) : unit_remove(self, unit, &how);
+    sl_err err = remove->respect_leases ? unit_remove_unless_leased(self, unit, &how)
+                                        : unit_remove(self, unit, &how);
     if (err != SL_OK) {
         remove->codes[index] = (uint64_t)err;
     } else if (found) {
@@ -412,9 +413,9 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     if (peer == REG_NONE) {
         return;
     }
-    if (body->all && (body->keys.count > 0 || body->heed_leases)) {
+    if (body->all && (body->keys.count > 0 || body->respect_leases)) {
         sl_reply_fail(self->env, msg, SL_ERR_INVALID, "REMOVE.%s: not with all",
-                      body->keys.count > 0 ? "keys" : "heed_leases");
+                      body->keys.count > 0 ? "keys" : "respect_leases");
         return;
     }
     for (uint64_t i = 0; i < body->keys.count; i++) {
@@ -424,8 +425,8 @@ static void remove_asked(struct registrar *self, const struct sl_msg *msg)
     if (remove == NULL) {
         return;
     }
-    remove->heed_leases = body->heed_leases;
-    remove->tell_busy = body->tell_busy;
+    remove->respect_leases = body->respect_leases;
+    remove->report_busy = body->report_busy;
     const struct sl_proc_id asker = self->peers->all[peer].proc;
     const uint64_t asked[] = {asker.pid, asker.start_time, msg->seq};
     remove->asked = reg_hash(asked, sizeof(asked));

@@ -15,7 +15,7 @@ struct reg_remove {
     uint32_t count, next;
     uint64_t all_left;
     uint64_t *codes;
-    bool heed_leases, tell_busy;
+    bool respect_leases, report_busy;
     sl_err failed;  /* why not all can be removed now */
     uint32_t *left; /* number of tombstones each key waits for */
     uint64_t outstanding;

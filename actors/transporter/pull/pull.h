@@ -47,7 +47,7 @@ void tr_holders_flush(struct transporter *self);
 void tr_holders_found(void *context, uint64_t cookie, sl_err code,
                       const struct sl_directory_found *found, uint32_t count);
 
-/* ---- trips.c ---- */
+/* ---- batches.c ---- */
 /* Starts a batch: the first unit of the queue, and units of the same BRING that the same peer may
  * have. */
 void tr_fetch_batch_start(struct transporter *self);

@@ -243,7 +243,7 @@ static sl_err removal_begin(struct transporter *self, struct tr_peer *peer,
     }
     struct sl_msg remove = {.type = SL_MSG_REMOVE, .trace_id = msg->trace_id};
     remove.body.remove.keys = msg->body.seek.keys;
-    remove.body.remove.heed_leases = msg->body.seek.heed_leases;
+    remove.body.remove.respect_leases = msg->body.seek.respect_leases;
     sl_err err = sl_calls_send(
         self->calls, "registrar", &remove, sl_deadline_ns(self->env->now_ns, msg->budget_ns),
         tr_cookie(TR_CALL_REMOVAL, (uint32_t)(removal - self->removals)), NULL);

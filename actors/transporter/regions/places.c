@@ -112,7 +112,7 @@ static sl_err item_check(struct transporter *self, const struct tr_items *items,
     struct tr_item *item = &items->at[number];
     uint64_t first_places = 0, most_places = 0;
     if (item->count == 0) {
-        return sl_fail(why, SL_ERR_INVALID, "BRING.spots: none for item %u", number);
+        return sl_fail(why, SL_ERR_INVALID, "BRING.slots: none for item %u", number);
     }
     for (uint32_t i = 0; i < item->count; i++) {
         const struct tr_slot *slot = &items->slots[item->first + i];
@@ -166,7 +166,7 @@ sl_err tr_items_take(struct transporter *self, const struct sl_body_bring *body,
     }
     return at == out->slot_count
                ? SL_OK
-               : sl_fail(why, SL_ERR_INVALID, "BRING.spots[%u] is of no item, or not in order", at);
+               : sl_fail(why, SL_ERR_INVALID, "BRING.slots[%u] is of no item, or not in order", at);
 }
 
 sl_err tr_slot_walk_begin(struct transporter *self, const struct tr_slot *slot,

@@ -1,5 +1,5 @@
 /* actors/transporter/state/state.h - the transporter's state: peers, the pins they hold here
- * (holder.c), and reads from them (fetch.c, trips.c).
+ * (holder.c), and reads from them (fetch.c, batches.c).
  *
  * To read from another node, BRING makes one unit of each object and block. Units travel in fetch
  * batches of one peer each: PEER_PIN there, RESERVE here, one-sided read, COMMIT here, PEER_UNPIN
@@ -125,7 +125,7 @@ struct tr_pin_set {
     uint32_t pin_count, range_hint;
 };
 
-/* ---- fetch.c, trips.c ---- */
+/* ---- fetch.c, batches.c ---- */
 enum tr_verify_state { TR_VERIFY_DUE, TR_VERIFY_ASKED, TR_VERIFY_OK };
 struct tr_target { /* a pool slot that receives a part */
     struct tr_slot slot;

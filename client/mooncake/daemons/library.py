@@ -39,6 +39,10 @@ class _Key(Structure):
     _fields_ = [("at", c_char_p), ("length", c_uint32)]
 
 
+class _RemoveOptions(Structure):
+    _fields_ = [("respect_leases", c_bool), ("report_busy", c_bool)]
+
+
 class _Stat(Structure):
     _fields_ = [("length_bytes", c_uint64), ("lease_end_ns", c_uint64), ("contributions", c_uint64), ("in_memory", c_bool),
                 ("on_disk", c_bool), ("hard_pin", c_bool), ("ours", c_bool), ("soft_pin_end_ns", c_uint64), ("writer_pid", c_uint32)]
@@ -87,7 +91,7 @@ def _load(bin_directory: str) -> ctypes.CDLL:
             "sl_segments": [c_void_p, POINTER(_Contribution), POINTER(c_uint32), c_uint64, POINTER(_Error)],
             "sl_stat_batch": [c_void_p, POINTER(_Key), c_uint32, POINTER(_Stat), POINTER(c_int)],
             "sl_list": [c_void_p, c_char_p, _EACH, c_void_p, POINTER(_Error)],
-            "sl_remove_batch_heeding": [c_void_p, POINTER(_Key), c_uint32, c_bool, POINTER(c_int), c_uint64, POINTER(_Error)],
+            "sl_remove_batch": [c_void_p, POINTER(_Key), c_uint32, POINTER(_RemoveOptions), POINTER(c_int), c_uint64, POINTER(_Error)],
     }.items():
         getattr(library, name).argtypes = arguments
     return library
@@ -145,7 +149,7 @@ class Node:
     def remove(self, names: Sequence[bytes], force: bool) -> List[int]:
         """Removes values; returns a code for each. Without force, leased values stay."""
         codes = (c_int * len(names))()
-        self._call("sl_remove_batch_heeding", _keys(names), len(names), not force, codes, CALL_NS)
+        self._call("sl_remove_batch", _keys(names), len(names), byref(_RemoveOptions(not force, True)), codes, CALL_NS)
         return list(codes)
 
 

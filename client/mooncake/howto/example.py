@@ -191,17 +191,17 @@ def be_worker_2(given: Report) -> int:
 
 def watch_worker_2(master: str, shape: Shape, bar: Bar) -> Report:
     command = [sys.executable, os.path.realpath(__file__), "--worker-2", json.dumps({"master": master, "shape": shape._asdict()})]
-    said: Report = {}
+    report: Report = {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         assert worker.stdout is not None
         for line in worker.stdout:
-            said = json.loads(line)
-            if "done" in said:
-                bar.show("worker 2 reads and checks", said["done"], said["total"])
+            report = json.loads(line)
+            if "done" in report:
+                bar.show("worker 2 reads and checks", report["done"], report["total"])
     bar.clear()
-    if "result" not in said:
-        raise Failure(f"worker 2: {said.get('failure', f'ended with {worker.returncode}')}")
-    return dict(said["result"])
+    if "result" not in report:
+        raise Failure(f"worker 2: {report.get('failure', f'ended with {worker.returncode}')}")
+    return dict(report["result"])
 
 
 # ---------------------------------------------------------------- our own master

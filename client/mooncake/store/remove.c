@@ -20,9 +20,9 @@
 static void remove_here(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
                         bool force, sl_err *errs)
 {
+    const struct sl_remove_options options = {.respect_leases = !force, .report_busy = true};
     store_errs_open(errs, count);
-    store_errs_close(errs, count,
-                     sl_remove_batch_heeding(client, keys, count, !force, errs, 0, NULL));
+    store_errs_close(errs, count, sl_remove_batch(client, keys, count, &options, errs, 0, NULL));
 }
 
 /* A key counts as removed if this node or a peer had it; a refusal by either has precedence. */

@@ -16,7 +16,7 @@ Events = Optional[Union[Buffer, Mapping[int, Buffer]]]
 Hints = TypedDict(
     "Hints",
     {
-        "session": Optional[Literal["ends", "goes on"]],
+        "session": Optional[Literal["ends", "continues"]],
         "session_id": Optional[str],
         "pause": Optional[float],
         "priority": Optional[Literal["low", "normal", "high"]],

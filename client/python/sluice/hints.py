@@ -8,7 +8,7 @@ from .backend import number
 
 SECONDS_MAX = 7 * 86400
 ID_BYTES_MAX = 1024
-WORDS = {"session": ("ends", "goes on"), "priority": ("low", "normal", "high")}
+WORDS = {"session": ("ends", "continues"), "priority": ("low", "normal", "high")}
 SHOWN = 60  # characters of an invalid value in an error
 LANES = 64
 WAITING_MAX = 1024

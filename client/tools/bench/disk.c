@@ -254,7 +254,8 @@ static void remove_all(struct disk_bench *bench)
     struct sl_error ignored;
     for (uint32_t first = 0; call != NULL && first < bench->keys; first += bench->batch) {
         uint32_t count = call_fill(bench, call, first);
-        (void)sl_remove_batch(bench->client, call->keys, count, call->codes, CALL_NS, &ignored);
+        (void)sl_remove_batch(bench->client, call->keys, count, NULL, call->codes, CALL_NS,
+                              &ignored);
     }
     free(call);
 }

@@ -229,7 +229,7 @@ static sl_err op_remove(struct engine_bench *bench, uint64_t number, struct sl_e
     for (uint32_t i = 0; i < count; i++) {
         key_make(bench, i, &bench->key_texts[i * KEY_BYTES], &bench->keys[i]);
     }
-    sl_err err = sl_remove_batch(bench->client, bench->keys, count, bench->codes, 0, why);
+    sl_err err = sl_remove_batch(bench->client, bench->keys, count, NULL, bench->codes, 0, why);
     for (uint32_t i = 0; err == SL_OK && i < count; i++) {
         if (bench->codes[i] != SL_OK && bench->codes[i] != SL_ERR_NOT_FOUND) {
             err = sl_fail(why, bench->codes[i], "remove: %s", sl_err_text(bench->codes[i]));

@@ -61,7 +61,7 @@ class Hints(Structure):
 
 
 class Prefill(Structure):
-    _fields_ = [("tokens_per_s", c_uint64), ("attention_doubles_at", c_uint64)]
+    _fields_ = [("prefill_tokens_per_s", c_uint64), ("attention_doubles_at", c_uint64)]
 
 
 class _Request(Structure):

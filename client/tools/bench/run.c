@@ -130,7 +130,7 @@ static sl_err keys_remove(struct bench *bench, struct sl_error *why)
     while (err == SL_OK && bench->first < bench->next) {
         uint32_t count = (uint32_t)SL_MIN(bench->bulk, bench->next - bench->first);
         call_prepare(bench, bench->first, count);
-        err = sl_remove_batch(bench->client, bench->asked, count, bench->codes, CALL_NS, why);
+        err = sl_remove_batch(bench->client, bench->asked, count, NULL, bench->codes, CALL_NS, why);
         bench->first += count;
     }
     return err;

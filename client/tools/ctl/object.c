@@ -355,7 +355,7 @@ static int rm_keys(struct ctl *ctl, struct sl_client *client, bool everywhere)
     SL_AUTO(free) struct sl_object_key *keys = NULL;
     SL_AUTO(free) sl_err *codes = NULL;
     sl_err err = ctl_word_keys(ctl, &keys, &codes, &why);
-    err = err == SL_OK ? sl_remove_batch(client, keys, count, codes, 0, &why) : err;
+    err = err == SL_OK ? sl_remove_batch(client, keys, count, NULL, codes, 0, &why) : err;
     if (err == SL_OK && everywhere) {
         err = rm_remote(client, keys, count, codes, &why);
     }

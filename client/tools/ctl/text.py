@@ -91,14 +91,14 @@ def explain_op(op):
     yield f"{op['kind']} of op {op['op']}, trace {op['trace']}{request}{ago(max(op['ago_ns'], 1))}"
     yield f"  {op['ended']} after {op['took_ns'] / 1e6:.1f} ms{': ' if op['reason'] else ''}{op['reason']}"
     yield from (f"  {name} {op[name]}" for name in ("model", "traceparent") if op[name])
-    stories = {story["block"]: story for story in op["not_there"]}
+    reasons = {reason["block"]: reason for reason in op["not_there"]}
     for run in op["runs"]:
         first, at = run["first_block"], f" after {run['at_ns'] / 1e6:.1f} ms" if run["at_ns"] else ""
         yield f"  blocks {first} to {first + run['count'] - 1}: {FATES[run['fate']]}{at}"
-        story = stories.get(first) if run["fate"] not in NO_REASON else None  # the reason of the run's first block
-        if story:
-            yield f"    block {first} now: {story['word']}, {story['text']}{ago(story['ago_ns'])}"
-            yield f"      {story['key']}"
+        reason = reasons.get(first) if run["fate"] not in NO_REASON else None  # the reason of the run's first block
+        if reason:
+            yield f"    block {first} now: {reason['word']}, {reason['text']}{ago(reason['ago_ns'])}"
+            yield f"      {reason['key']}"
     if op["elsewhere"]:
         yield f"    {op['elsewhere']}"
 

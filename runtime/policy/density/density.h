@@ -134,9 +134,9 @@ uint32_t sl_density_find(const struct sl_density *density, uint64_t hash);
 bool sl_density_owns(const struct sl_density *density, uint32_t unit, uint32_t user);
 
 /* Iterates over the units in eviction order; 0: the end. first starts a walk. There is one walk at
- * a time; a use ends it. next continues after the unit returned last. If that one has left, or goes
- * says that it will, the previous unit of its chain follows; otherwise none of its chain does,
- * since that would make a hole. */
+ * a time; a use ends it. next continues after the unit returned last. If that one has left, or
+ * leaving says that it will, the previous unit of its chain follows; otherwise none of its chain
+ * does, since that would make a hole. */
 uint32_t sl_density_first(struct sl_density *density);
 uint32_t sl_density_next(struct sl_density *density, bool leaving);
 /* The users of the units that next is likely to return if each of them leaves; 0: unknown. */

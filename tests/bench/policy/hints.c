@@ -58,7 +58,7 @@ enum sl_session replay_hint(const struct replay_hints_options *options, bool end
     case REPLAY_HINTS_ENDS:
         return ends && drawn ? SL_SESSION_ENDS : SL_SESSION_UNKNOWN;
     case REPLAY_HINTS_ALL:
-        return ends == drawn ? SL_SESSION_ENDS : SL_SESSION_GOES_ON;
+        return ends == drawn ? SL_SESSION_ENDS : SL_SESSION_CONTINUES;
     case REPLAY_HINTS_NONE:
         break;
     }

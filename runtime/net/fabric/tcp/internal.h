@@ -209,7 +209,7 @@ void tcp_lane_sent(struct tcp_conn *conn, int result);
 void tcp_lane_closed(struct tcp_conn *conn);
 /* Fails the peer if there is no progress; gives the time of the next check. */
 uint64_t tcp_lane_look(struct tcp_conn *conn);
-/* ---- strangers.c ---- */
+/* ---- unauth.c ---- */
 sl_err tcp_unauth_open(struct tcp *tcp, const struct sl_fabric_options *options,
                        struct sl_error *why);
 /* Registers an accepted connection. It, or another one, is closed if there are too many. */

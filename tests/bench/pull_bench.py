@@ -83,7 +83,7 @@ def compare(cluster, part_bytes, rounds):
 def main():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     cluster = Cluster(3, memory="768MiB", settings=["--fabric-pools", "true"])
-    cluster.nodes[2].settings += ["--load-keeps", "false"]
+    cluster.nodes[2].settings += ["--cache-remote-loads", "false"]
     with cluster:
         for node in cluster.nodes[1:]:
             wait_alive(node, "a")

@@ -222,7 +222,7 @@ class Cluster:
                 "--cluster-listen", f"{Network.address(i)}:{CONTROL_PORT}",
                 "--cluster-keys", os.path.join(self.directory, name),
                 "--fabric", "tcp", "--fabric-address", f"{Network.address(i)}:{FABRIC_PORT}",
-                "--peer-timeout", f"{1000 * PACE}ms", "--fabric-stall", f"{2 * PACE}s", *EVERYWHERE, *settings]))
+                "--peer-timeout", f"{1000 * PACE}ms", "--fabric-progress-timeout", f"{2 * PACE}s", *EVERYWHERE, *settings]))
         if twin is not None:
             self.twin = self.nodes.pop()
 

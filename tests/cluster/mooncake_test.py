@@ -68,7 +68,7 @@ class Host:
                             if not name.startswith(("SLUICE_", "MOONCAKE_", "MC_"))}
         self.environment.update(SLUICE_RUNTIME_DIR=self.directory + "/run", SLUICE_SHM_DIR=self.shm,
                                 XDG_RUNTIME_DIR=self.directory, XDG_STATE_HOME=self.directory + "/state", SLUICE_PEER_TIMEOUT=f"{1000 * PACE}ms",
-                                SLUICE_FABRIC_STALL=f"{2 * PACE}s")
+                                SLUICE_FABRIC_PROGRESS_TIMEOUT=f"{2 * PACE}s")
         if secret is not None:
             self.environment["MOONCAKE_CLUSTER_SECRET"] = secret
         self.processes = []

@@ -14,7 +14,7 @@ from node_support import BIN
 
 PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
 PROBE = os.path.join(BIN, "..", "tests", "pull_probe")
-STRAIGHT = ["--fabric-pools", "true", "--load-keeps", "false"]
+STRAIGHT = ["--fabric-pools", "true", "--cache-remote-loads", "false"]
 TROUBLES_MAX = 20
 
 

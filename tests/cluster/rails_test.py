@@ -175,7 +175,7 @@ class Straight(Handing):
     """Loads and hand-overs directly between pools, while the second link of a node goes down repeatedly."""
 
     SHAPE = (7, 64, 131072, 4, 2)  # 64 MiB
-    SETTINGS = ("--load-keeps", "false", "--handover-fallback", "false", "--fabric-stall", "1s",
+    SETTINGS = ("--cache-remote-loads", "false", "--handover-fallback", "false", "--fabric-progress-timeout", "1s",
                 "--handover-read-wait", f"{2 * PATIENCE}s")
     DOWN = 2  # seconds: the link fails, and its transfers continue on the other
 

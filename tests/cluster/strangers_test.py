@@ -223,7 +223,7 @@ class Flood(unittest.TestCase):
         return flood
 
     def among(self, sources):
-        with Cluster(3, settings=["--fabric-stall", "10min"]) as cluster:  # unauthenticated connections must not delay it
+        with Cluster(3, settings=["--fabric-progress-timeout", "10min"]) as cluster:  # unauthenticated connections must not delay it
             a, b, c = cluster.nodes
             c.stop()  # the flood uses its place in the network
             b.stop()

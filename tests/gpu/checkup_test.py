@@ -305,7 +305,7 @@ class Made(unittest.TestCase):
         ran = StepRun(0, json.dumps({"device": "GPU 0", "rows": [row], "note": "", "rows_late": 2}) + "\n", "", 1.0)
         device = {"name": "device", "rows": [{"kind": "device", "link": {"limit_gb_per_s": 63.0}}]}
         read = steps.bench_read(ran, [device])
-        self.assertEqual(read["notes"], ["GPU 0", "2 rows left out for want of time"])
+        self.assertEqual(read["notes"], ["GPU 0", "2 rows left out for lack of time"])
         self.assertEqual([read["rows"][0][name] for name in ("kind", "bytes", "best_gb_per_s", "link_gb_per_s")], ["bench", 4096000, 31.0, 63.0])
 
     def test_a_bench_without_a_device_is_skipped(self):

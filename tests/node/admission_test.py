@@ -67,7 +67,7 @@ class Admission(unittest.TestCase):
             admission = disk_of(node)["admission"]
             self.assertEqual((admission["not_written"], admission["not_written_bytes"]), (12, 12 * SIZE), admission)
             self.assertEqual(admission["written"], 0, admission)
-            self.assertIn("12 were not at first", node.ctl("tiers").stdout.decode())
+            self.assertIn("12 not admitted at first", node.ctl("tiers").stdout.decode())
 
             node.ctl("flush", "--timeout", "30s")
             self.assertEqual(disk_of(node)["admission"]["written_later"], 12)

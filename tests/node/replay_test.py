@@ -72,7 +72,7 @@ class Replay(unittest.TestCase):
         self.assertNotIn("first_tokens", plain)
         self.assertEqual(wrong, [2, 2, 2])
         self.assertEqual((too_many.returncode, too_many.stdout), (2, b""))
-        self.assertRegex(too_many.stderr, b"--ranks 2, and node '.*' was started with --ranks 1")
+        self.assertRegex(too_many.stderr, b"--ranks 2, but node '.*' was started with --ranks 1")
 
     def test_odd_sizes_and_pools(self):
         _, hits = expected_hits(self.trace)

@@ -434,7 +434,7 @@ class Swapped(Upgraded):
         refused = node.supervisor("upgrade", check=False)
 
         self.assertEqual(refused.returncode, 1, refused.stdout)
-        self.assertIn("nothing was changed: the program that registrar runs was removed", refused.stdout)
+        self.assertIn("nothing was changed: the program of registrar was removed", refused.stdout)
         self.assertEqual({name: node.pid(name) for name in node.processes()}, before)
         os.remove(in_the_way[1])
         replaced(place, "sluice-keyer", "exit 1")

@@ -144,7 +144,7 @@ class HintSender(unittest.TestCase):
         go_on.set()
         teller.wait()
         self.assertEqual(told[0], (["bad"], True, 2))
-        self.assertIn("hints are not told: it does not answer", lines)
+        self.assertIn("hints could not be sent: it does not answer", lines)
         self.assertGreaterEqual(len(told), hints.WAITING_MAX)
         teller.close()
         teller.close()

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#define METRICS_MAGIC   UINT64_C(0x65676170656c7573) /* "suelpage", little-endian */
+#define METRICS_MAGIC   UINT64_C(0x65676170656c7573) /* "sulepage" in memory */
 #define METRICS_VERSION SL_METRICS_PAGE_VERSION
 
 struct metrics_histogram {

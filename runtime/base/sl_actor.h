@@ -16,7 +16,7 @@ struct sl_actor {
     sl_err (*init)(void *state, struct sl_env *env, struct sl_error *why);
     /* msg is borrowed, with everything it points at. */
     sl_err (*handle)(void *state, const struct sl_msg *msg);
-    /* Called once the time given to wake_at has passed. */
+    /* Called at the time given to wake_at, or earlier; also if a descriptor is readable. */
     sl_err (*tick)(void *state, uint64_t now_ns);
     /* Finish what is in flight, take nothing new, then call env->ops->finish. */
     void (*drain)(void *state);

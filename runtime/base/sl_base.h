@@ -20,9 +20,9 @@
 
 /* Largest key of an object, without the terminating zero. */
 #define SL_KEY_BYTES_MAX 1024u
-/* Largest value: one chunk. */
+/* Largest value, and largest chunk of an arena. */
 #define SL_VALUE_BYTES_MAX SL_GIB
-/* Unit of extents, disk records and prefaulting. */
+/* Granularity of extents, disk records and prefaulting. */
 #define SL_PAGE_BYTES       4096u
 #define SL_CACHE_LINE_BYTES 64u
 

@@ -38,8 +38,7 @@ static inline uint64_t sl_key_hash(const void *key, uint64_t length_bytes)
     return sl_digest_chunk(key, length_bytes);
 }
 struct sl_digest_span {
-    uint64_t first,
-        count; /* chunks; of those that begin before `from` only the first is incomplete */
+    uint64_t first, count; /* chunks; only the first may begin before `from` */
 };
 static inline struct sl_digest_span sl_digest_span_of(uint64_t from, uint64_t end,
                                                       uint64_t length_bytes)

@@ -1,5 +1,5 @@
-/* runtime/base/sl_limits.c - reads limits of cgroups by /proc/self/cgroup and /proc/self/mountinfo,
- * and computes what a node needs. */
+/* runtime/base/sl_limits.c - reads limits of cgroups from /proc/PID/cgroup and
+ * /proc/self/mountinfo, and computes what a node needs. */
 #include "runtime/base/sl_limits.h"
 #include "runtime/base/metrics_page.h"
 #include "runtime/base/sl_parse.h"
@@ -47,7 +47,7 @@ static bool number_read(const char *directory, const char *name, const char *key
 
 /* ---- one level of one hierarchy ---- */
 
-/* Records the limit if it is the tightest (true), and what `used` leaves of it. */
+/* Records the limit if it is the tightest, and what `used` leaves of it. True: it is. */
 static bool limit_note(struct sl_limit *limit, uint64_t most, uint64_t used, const char *directory,
                        const char *name)
 {

@@ -39,7 +39,7 @@ uint64_t sl_limits_actors(const struct sl_config *config);
 uint64_t sl_limits_page_bytes(const struct sl_config *config);
 uint64_t sl_limits_room_bytes(const struct sl_config *config);
 
-/* The size of the arena if `memory` is not set. It is the standard (none with the setting
+/* The size of the arena if `memory` is not set. It is the setting's default (no limit with
  * contributions), or less: 80 % of the free space of the shm file system, half of what the tightest
  * limit leaves, or what fits next to indexes and actors under that limit. Whole MiB, at least
  * one. */

@@ -175,8 +175,8 @@ static size_t log_format(const struct sl_log *log, enum sl_log_level level, uint
     return used;
 }
 
-/* Opens PATH again, which is no longer this file. Keeps the file if PATH cannot be opened, or is
- * another user's or a pipe without a reader. */
+/* Opens PATH again, which is no longer this file. Keeps the file if PATH cannot be opened, is not a
+ * regular file of this user, or has further links. */
 static void log_follow(struct sl_log *log)
 {
     struct stat status;

@@ -2,8 +2,9 @@
  * {"ts":"2026-..Z","ns":..,"level":"info","actor":"..", "pid":..,"trace":"16 hex","msg":"text"}.
  * Lines over the rate are dropped and counted; the next line carries "dropped":N. error and warn
  * have their own token bucket, so that other levels cannot silence them. Each line is one write(2)
- * to an O_APPEND file. A file that reaches its limit is renamed to PATH.1, replacing an older one,
- * and the next line starts a new file. Any number of processes may write to the same log. */
+ * to an O_APPEND file. A file that reaches half of the limit is renamed to PATH.1, replacing an
+ * older one, and the next line starts a new file. Any number of processes may write to the same
+ * log. */
 #ifndef SL_LOG_H
 #define SL_LOG_H
 

@@ -16,7 +16,7 @@
 #define SL_METRIC_NAME_BYTES    48u
 #define SL_METRICS_MAX          128u
 #define SL_HISTOGRAMS_MAX       16u
-/* log-linear: 8 sub-buckets a power of two, 0..2^48: error at most 12.5 % */
+/* log-linear: 8 sub-buckets a power of two, 0..2^52: error at most 12.5 % */
 #define SL_HISTOGRAM_BUCKETS 400u
 
 struct sl_metrics;             /* opaque */

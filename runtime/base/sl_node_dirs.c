@@ -34,7 +34,7 @@ struct dir_name {
 static const struct dir_name runtime_names[] = {
     {"supervisor.lock",                       S_IFREG,  true,  NULL},
     {"start-arguments",                       S_IFREG,  true,  NULL},
-    {"log",                                   S_IFDIR,  true,  NULL}, /* a directory */
+    {"log",                                   S_IFDIR,  true,  NULL},
     {"log",                                   S_IFLNK,  true,  NULL},
     {"disk",                                  S_IFDIR,  true,  NULL},
     {"cache",                                 S_IFDIR,  true,  NULL},

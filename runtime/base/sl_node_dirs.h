@@ -27,7 +27,7 @@ struct sl_node_dir_want {
 
 struct sl_node_dir_seen {
     bool marked; /* has the marker of this node, or of a node whose runtime directory is gone */
-    bool made;   /* the node made the directory, and removes it when it is empty */
+    bool made;   /* the node made the directory: sl_node_dir_clear removes it from shm_dir */
     bool holds;  /* marked, or only a node's files, with one that only nodes create */
     char foreign[256]; /* a file that belongs to no node; "": none */
 };
@@ -55,8 +55,9 @@ sl_err sl_node_dir_claim(const struct sl_node_dir_want *want, struct sl_error *w
  * release. Foreign files are allowed. */
 sl_err sl_node_dir_mark(const struct sl_node_dir_want *want, struct sl_error *why);
 /* Removes the files that an ended node leaves and does not need, by name and type; with `all` every
- * file of the node, logs included. If the directory is then empty and the node made it (all: in any
- * case) it is removed also. Does nothing if !holds or if the directory is another node's. */
+ * file of the node, logs included. A directory that is then empty is removed also, without `all`
+ * only the shm directory and if the node made it. Does nothing if !holds or if it is another
+ * node's. */
 sl_err sl_node_dir_clear(const struct sl_node_dir_want *want, bool all, struct sl_error *why);
 
 #endif

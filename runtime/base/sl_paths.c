@@ -16,7 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Longest socket name below the runtime directory: "/transporter.63.sock" and some room. */
+/* Longest socket name below the runtime directory: "/memory.PID.NUMBER". */
 #define SOCKET_NAME_BYTES 40
 #define LINKS_MAX         40u /* the limit of Linux */
 

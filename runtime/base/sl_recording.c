@@ -1,8 +1,8 @@
 /* runtime/base/sl_recording.c - see sl_recording.h.
  *
  * All numbers are little-endian. An event is: a byte of kind and flags; another byte if EXTRA is
- * set; microseconds since the previous event; then name, parent, bytes, tokens, part count and key
- * bytes, as far as the flags do not imply them. Numbers are varints, names have 8 bytes. */
+ * set; microseconds since the previous event; of LOST its count; then name, parent, bytes, tokens,
+ * part count and key bytes, if the flags do not imply them. Numbers are varints, names 8 bytes. */
 #include "runtime/base/sl_recording.h"
 #include "runtime/base/sl_base.h"
 

@@ -26,7 +26,7 @@ uint32_t sl_spin_cores(void);
 /* How long the next wait is to spin: bound_ns, or 0: sleep at once. runnable: processes that may
  * want one of the cores now, this one included. */
 uint64_t sl_spin_budget(struct sl_spin *spin, uint64_t bound_ns, uint32_t cores, uint32_t runnable);
-/* Reports how the spin ended; came: something arrived. */
+/* Reports how the spin ended; success: something arrived. */
 void sl_spin_result(struct sl_spin *spin, bool success);
 /* Yields execution resources to the other hyper-thread between two looks. */
 static inline void sl_spin_pause(void)

@@ -41,7 +41,7 @@ struct sl_disk_sizes {
     uint64_t segment_bytes; /* disk_segment; or what fits four times, or what fills a larger disk */
     bool adapted;           /* segment_bytes differs from disk_segment */
 };
-/* At least two log files fit under the limit: one being written, one to reclaim. Errors:
+/* At least four log files fit under the limit: one is written, another reclaimed. Errors:
  * SL_ERR_CONFIG (also if the largest log files cannot fill the disk). */
 sl_err sl_disk_sizes(const struct sl_config *config, struct sl_disk_sizes *out,
                      struct sl_error *why);

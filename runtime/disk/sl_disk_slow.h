@@ -23,8 +23,8 @@ struct sl_disk_work {
 };
 
 struct sl_disk_slow; /* opaque; all calls by one thread */
-/* Gives *out for the directory. event_fd is written to when a work has ended. Both are borrowed.
- * Errors: SL_ERR_OS, SL_ERR_NO_MEMORY. */
+/* Gives *out for the directory. event_fd is written to when queued work has ended. Both are
+ * borrowed. Errors: SL_ERR_OS, SL_ERR_NO_MEMORY. */
 sl_err sl_disk_slow_open(int dir_fd, int event_fd, struct sl_disk_slow **out, struct sl_error *why);
 /* Queues a work. Errors: SL_ERR_LIMIT (SL_DISK_WORKS_MAX are queued or ended but not taken),
  * SL_ERR_INVALID (bad name). */

@@ -355,7 +355,7 @@ static uint32_t pickle_element(struct pickler *pickler, struct keys_node *nodes,
             break;
         case KEYS_NODE_NAMED:
         case KEYS_NODE_SAME:
-            SL_ASSERT(false); /* the parser refuses both for pickle */
+            SL_ASSERT(false); /* the parser leaves neither for pickle */
         }
     } while (depth > 0);
     return at;
@@ -485,7 +485,7 @@ static void cbor_node(struct keys_buffer *out, const struct keys_node *node)
         break;
     case KEYS_NODE_NAMED:
     case KEYS_NODE_SAME:
-        SL_ASSERT(false); /* the parser refuses both for CBOR */
+        SL_ASSERT(false); /* the parser leaves neither for CBOR */
     }
 }
 

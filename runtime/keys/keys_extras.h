@@ -37,8 +37,8 @@ struct keys_extras {
     json_t *root; /* owned while parsed */
     struct keys_node *nodes;
     uint32_t node_count, node_capacity;
-    struct keys_node spare; /* is written to when memory is out, */
-    bool failed;            /* which is reported at the end */
+    struct keys_node spare; /* given instead of a new node when memory is out */
+    bool failed;            /* memory was out: reported at the end */
     struct keys_span *spans;
     uint32_t span_count, span_capacity;
     unsigned char *bytes; /* decoded {"hex"}; sized before decoding, so it never moves */

@@ -53,7 +53,7 @@ struct session {
     uint32_t free_next;
     enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the previous one */
     bool report_only; /* reported without a request: a store does not restart it */
-    uint32_t asked;   /* serial of the result that was not tried yet; 0: none */
+    uint32_t asked;   /* serial of the result whose outcome is awaited; 0: none */
 };
 
 /* Pauses of one class by age: time that sessions spent there, in shares of the expected length;

@@ -67,8 +67,7 @@ struct sl_session_due {
 };
 /* When a session may next be due; SL_NEVER_NS: none. */
 uint64_t sl_sessions_next_ns(const struct sl_sessions *sessions);
-/* Returns a session that is due; false: none. The user reports the outcome by sl_sessions_result.
- */
+/* Returns a session that is due; false: none. The caller then calls sl_sessions_result. */
 bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_session_due *out);
 /* Reports the outcome. here: the blocks are in memory, for the time that was given; otherwise they
  * are requested again if they are worth more later. full: share of the room for such blocks that is

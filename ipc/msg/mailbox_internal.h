@@ -12,7 +12,7 @@
 
 /* 64 swappers, the other actors, and a reserve; sends to more names than that are refused. */
 #define SL_MAILBOX_PEERS_MAX 256u
-/* the longest name whose path "DIRECTORY/NAME.sock" fits in a socket address */
+/* "DIRECTORY/NAME.sock" with the longest name must fit in a socket address */
 #define SL_SOCKET_PATH_BYTES           sizeof(((struct sockaddr_un *)0)->sun_path)
 #define SL_MAILBOX_DIRECTORY_BYTES_MAX (SL_SOCKET_PATH_BYTES - sizeof("/.sock") - SL_NAME_BYTES_MAX)
 
@@ -35,10 +35,9 @@ enum sl_mailbox_lane_state {
 struct sl_mailbox_lane {
     struct sl_lane lane;
     enum sl_mailbox_lane_state state;
-    bool ours; /* offered by us: carries our requests and their replies; false: the peer's requests
-                */
-    uint32_t peer;        /* if ours: number of the peer + 1 */
-    uint32_t after;       /* slot + 1 of an older lane of the same name, which is read first */
+    bool ours;      /* offered by us, for our requests and their replies; false: by the peer */
+    uint32_t peer;  /* if ours: number of the peer + 1 */
+    uint32_t after; /* slot + 1 of an older lane of the same name, which is read first */
     uint64_t deadline_ns; /* ACCEPTED: deadline of the handshake */
     uint64_t end;         /* ENDING: position after its last frame */
 };
@@ -83,7 +82,7 @@ enum sl_mailbox_tag {
     SL_TAG_LISTEN,
     SL_TAG_LANE,
     SL_TAG_BELL,
-    SL_TAG_LOOP /* of the loop that waits for our descriptors, not ours */
+    SL_TAG_LOOP /* the descriptor of the loop (sl_mailbox_join) */
 };
 
 /* ---- sl_mailbox.c ---- */
@@ -98,7 +97,7 @@ int sl_mailbox_watch(const struct sl_mailbox *mailbox, int fd, enum sl_mailbox_t
 sl_err sl_mailbox_lanes_open(struct sl_mailbox *mailbox, const struct sl_mailbox_options *options,
                              struct sl_error *why);
 void sl_mailbox_lanes_close(struct sl_mailbox *mailbox);
-/* Handles an event with a tag of a lane. */
+/* Handles an event with any tag but SL_TAG_LOOP. */
 void sl_mailbox_lanes_event(struct sl_mailbox *mailbox, enum sl_mailbox_tag tag, uint32_t number);
 /* Sends the offers that are due and ends handshakes that took too long. */
 void sl_mailbox_lanes_tick(struct sl_mailbox *mailbox, uint64_t now_ns);

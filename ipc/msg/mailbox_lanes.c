@@ -16,7 +16,7 @@
 #define KIND_MESSAGE 1u
 #define KIND_LONG    2u /* empty: the frame itself is sent over the socket */
 
-/* An offer is one packet, sent while the socket connects: a peer that takes longer is stuck. */
+/* An offer is one packet, sent right after the connect: a peer that takes longer is stuck. */
 #define HANDSHAKE_NS  (2 * SL_NS_PER_S)
 #define HALF_OPEN_MAX 32u
 #define ACCEPTS_MAX   32u /* at a time */
@@ -38,7 +38,7 @@ static void due_at(struct sl_mailbox *mailbox, uint64_t at_ns)
 
 /* ----------------------------------------------- slots */
 
-/* Lanes to us, and ours. */
+/* Lanes that clients and actors offer us, and those that we offer. */
 static uint32_t slots_max(const struct sl_mailbox *mailbox)
 {
     return mailbox->lanes_max + 2 * SL_MAILBOX_PEERS_MAX;
@@ -251,7 +251,7 @@ static void offer_answered(struct sl_mailbox *mailbox, struct sl_mailbox_lane *s
     }
 }
 
-/* Finds another lane of this name and direction. */
+/* Finds the lane in this state that the peer of this name offered. */
 static struct sl_mailbox_lane *lane_of(const struct sl_mailbox *mailbox, const char *name,
                                        enum sl_mailbox_lane_state state)
 {

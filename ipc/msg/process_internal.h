@@ -52,7 +52,7 @@ struct sl_process_completion {
 };
 /* A disk of the actor. Its completions become messages. */
 struct sl_process_disk {
-    struct sl_disk_ops ops; /* first; the disk's own functions except destroy, and its context */
+    struct sl_disk_ops ops; /* first, as disk->ops points here; the disk's own but for destroy */
     void (*destroy)(struct sl_disk *disk); /* the disk's own */
     struct sl_process *process;
     struct sl_disk *disk; /* NULL: a free slot */

@@ -44,8 +44,7 @@ struct sl_calls {
     uint32_t count_max;
 };
 
-/* -------------------------------------------------- slots
- * -------------------------------------------------- */
+/* ---- slots ---- */
 
 static struct slot *slot_find(const struct sl_calls *calls, uint64_t seq)
 {
@@ -85,8 +84,7 @@ static sl_err slot_keep_frame(struct slot *slot, const struct sl_codec *codec)
     return SL_OK;
 }
 
-/* ---------------------------------------------------- API
- * ---------------------------------------------------- */
+/* ---- API ---- */
 
 static sl_err calls_allocate(struct sl_calls *calls, uint32_t count_max)
 {

@@ -11,8 +11,7 @@
 #define FRAME_FIRST_BYTES 4096u
 #define BUMP_FIRST_BYTES  4096u
 
-/* ------------------------------------------------- storage
- * ------------------------------------------------- */
+/* ---- storage ---- */
 
 struct sl_bump_block {
     struct sl_bump_block *older;
@@ -118,8 +117,7 @@ bool sl_codec_last_envelope(const struct sl_codec *codec, struct sl_msg *out)
     return codec->envelope_is_intact;
 }
 
-/* ------------------------------------------------- encoder
- * ------------------------------------------------- */
+/* ---- encoder ---- */
 
 /* msgpack-c passes pieces; -1 stops it. Lack of memory and the bound are distinguished later. */
 static int frame_append(void *context, const char *bytes, size_t length)

@@ -12,8 +12,7 @@
 enum kind { KIND_UINT, KIND_INT, KIND_BOOL, KIND_TEXT, KIND_BIN, KIND_ARRAY, KIND_MAP, KIND_OTHER };
 struct value {
     enum kind kind;
-    uint64_t number; /* of a boolean 0 or 1; of texts and bytes their length; of others the element
-                        count */
+    uint64_t number;   /* an integer; a boolean as 0 or 1; TEXT, BIN: length; ARRAY, MAP: count */
     const char *bytes; /* TEXT, BIN: in the frame */
 };
 struct frame {

@@ -29,7 +29,7 @@ static sl_err path_of(const char *directory, const char *node, const char *endin
 {
     if (!sl_actor_name_is_clean(node, strlen(node))) {
         return sl_fail(why, SL_ERR_INVALID,
-                       "'%.40s' is not a node name: 1 to %u of a-z, 0-9, '.', '-', '_'", node,
+                       "'%.40s' is not a node name: 1 to %u of a-z, A-Z, 0-9, '.', '-', '_'", node,
                        SL_NAME_BYTES_MAX);
     }
     int length = snprintf(out, PATH_BYTES, "%s/%s%s", directory, node, ending);
@@ -88,7 +88,7 @@ sl_err sl_curve_make(const char *directory, const char *node, struct sl_error *w
     err = file_write(secret_path, 0600, text, false, why);
     if (err == SL_OK) {
         (void)snprintf(text, sizeof(text), "public = %s\n", pair.public_text);
-        err = file_write(public_path, 0644, text, true, why); /* of a pair that no longer exists */
+        err = file_write(public_path, 0644, text, true, why); /* replaces that of an earlier pair */
     }
     err = err == SL_OK ? sl_dir_sync(directory, why) : err;
     explicit_bzero(text, sizeof(text));

@@ -48,8 +48,7 @@ sl_err sl_mailbox_peer_of(struct sl_mailbox *mailbox, const char *name,
     return SL_OK;
 }
 
-/* --------------------------------------------- opening and closing
- * --------------------------------------------- */
+/* ---- opening and closing ---- */
 
 static sl_err options_check(const struct sl_mailbox_options *options, struct sl_error *why)
 {
@@ -150,8 +149,7 @@ static bool ask_descriptors(struct sl_mailbox *mailbox, uint64_t wait_ns)
     return of_loop;
 }
 
-/* ---------------------------------------------------- sending
- * ---------------------------------------------------- */
+/* ---- sending ---- */
 
 sl_err sl_mailbox_send(struct sl_mailbox *mailbox, const char *to, const void *frame,
                        size_t length_bytes, bool reply)
@@ -187,8 +185,7 @@ sl_err sl_mailbox_fail(const struct sl_mailbox *mailbox, const char *to, sl_err 
                    code == SL_ERR_BUSY ? "it has not accepted a lane yet" : sl_err_text(code));
 }
 
-/* --------------------------------------------------- receiving
- * --------------------------------------------------- */
+/* ---- receiving ---- */
 
 /* Takes the next frame, one lane after the other. False: there is none that is known of. */
 static bool take_next(struct sl_mailbox *mailbox, const void **frame, size_t *length_bytes)

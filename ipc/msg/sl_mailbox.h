@@ -62,8 +62,8 @@ sl_err sl_mailbox_receive(struct sl_mailbox *mailbox, const char **from, const v
                           size_t *length_bytes);
 /* Call this before each wait for the descriptors, after sl_mailbox_receive has returned all frames.
  * It announces to all lanes that we sleep, and polls once more. 0: there is a frame, do not sleep.
- * Otherwise the latest time (monotonic, ns) at which the wait must end; SL_NEVER_NS without lanes.
- * The next sl_mailbox_receive withdraws the announcement. */
+ * Otherwise the latest time (monotonic, ns) at which the wait must end; SL_NEVER_NS: no limit. The
+ * next sl_mailbox_receive withdraws the announcement. */
 uint64_t sl_mailbox_sleep(struct sl_mailbox *mailbox, uint64_t now_ns);
 /* Spins for a frame on a lane, as long as that pays and until until_ns at most. True: there is
  * one. */

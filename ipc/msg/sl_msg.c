@@ -204,8 +204,7 @@ void sl_msg_trace(struct sl_env *env, const struct sl_msg *msg, bool sent, const
     }
 }
 
-/* ------------------------------------------------ catalogue
- * ------------------------------------------------ */
+/* ---- catalogue ---- */
 
 static const char *const kind_names[] = {
     [SL_FIELD_U64] = "u64",   [SL_FIELD_BOOL] = "bool", [SL_FIELD_TEXT] = "text",

@@ -117,8 +117,8 @@ void sl_msg_print_catalogue(void *stream);
 sl_err sl_send(struct sl_env *env, const char *to, const struct sl_msg *msg, uint64_t *seq);
 /* Answers a request. Type, op_id, trace_id, reply_to and the route come from the request; code,
  * text and body from reply. A reply that cannot be sent is counted and is no error of the actor.
- * One that violates the table is logged and replaced by a reply with SL_ERR_INTERNAL. For replies
- * and LOCAL messages this does nothing. */
+ * One that violates the table is logged and replaced by a reply with SL_ERR_INTERNAL (SL_ERR_LIMIT
+ * if it is too large). For replies and LOCAL messages this does nothing. */
 void sl_reply(struct sl_env *env, const struct sl_msg *request, const struct sl_msg *reply);
 /* As sl_reply, with a code and the text of why (may be NULL). */
 void sl_reply_code(struct sl_env *env, const struct sl_msg *request, sl_err code,

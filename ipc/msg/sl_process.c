@@ -21,8 +21,7 @@
 /* Lanes beyond clients_max, so that excess clients get a refusal. */
 #define LANES_SPARE 256u
 
-/* -------------------------------------------------- messages
- * -------------------------------------------------- */
+/* ---- messages ---- */
 
 void sl_process_fail(struct sl_process *process, const struct sl_error *why)
 {
@@ -179,8 +178,7 @@ static bool wait_at_mailbox(void *context, uint64_t wait_ns)
     return of_loop;
 }
 
-/* ---------------------------------------------------- loop
- * ---------------------------------------------------- */
+/* ---- loop ---- */
 
 static void say_hello(struct sl_process *process, uint64_t now_ns)
 {
@@ -346,8 +344,7 @@ static void got_signal(void *context, int signal_number)
     process_drain(context, signal_number == SIGINT ? "SIGINT" : "SIGTERM");
 }
 
-/* ---------------------------------------------------- set-up
- * ---------------------------------------------------- */
+/* ---- set-up ---- */
 
 static sl_err make_name(struct sl_process *process, struct sl_error *why)
 {
@@ -535,8 +532,7 @@ static sl_err process_open(struct sl_process *process, struct sl_error *why)
     return err;
 }
 
-/* ----------------------------------------------------- life
- * ----------------------------------------------------- */
+/* ---- life ---- */
 
 static sl_err actor_start(struct sl_process *process, struct sl_error *why)
 {

@@ -18,8 +18,8 @@
  *
  * All other messages reach handle(): requests, replies (also HELLO_REPLY), completions. A body that
  * the table does not allow, an unknown type and a foreign sender are counted, and answered if the
- * envelope names the sender. The disk's flush op does nothing here: the requests of one iteration
- * are submitted to the kernel together at its end. */
+ * envelope names the sender. Disk requests that are still queued at the end of an iteration of the
+ * loop are submitted to the kernel then. */
 int sl_process_main(const struct sl_actor *actor, int argc, char **argv);
 
 #endif

@@ -56,8 +56,7 @@ static void env_unwatch_fd(struct sl_env *env, int fd)
     sl_loop_fd_remove(process_of(env)->loop, fd);
 }
 
-/* ------------------------------------------------- processes
- * ------------------------------------------------- */
+/* ---- processes ---- */
 
 static struct sl_process_watch *watch_find(struct sl_process *process, struct sl_proc_id proc)
 {
@@ -181,8 +180,7 @@ static void env_kill(struct sl_env *env, struct sl_proc_id proc)
     }
 }
 
-/* ------------------------------------------------ helper threads
- * ------------------------------------------------ */
+/* ---- helper threads ---- */
 
 static void *job_thread(void *context)
 {

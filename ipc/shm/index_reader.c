@@ -281,8 +281,8 @@ static inline __attribute__((always_inline)) sl_err object_find(const struct sl_
         if (!object_visible(view, found.words)) {
             return SL_ERR_NOT_FOUND;
         }
-        /* On the last try without a lease: a registrar may have been stopped while it closed the
-         * lease, say. */
+        /* The last try gives the key without a lease: for instance, a registrar may have been
+         * stopped while it closed the lease. */
         bool whole = (out == NULL && leasing == NULL) || found_terms(view, &found);
         if ((whole && (leasing == NULL || found_lease(view, &found, leasing))) ||
             i == SHUT_TRIES_MAX) {
@@ -382,8 +382,8 @@ batch_fetch_bucket(const struct sl_index_view *view, const struct sl_key *key,
     }
 }
 
-/* The record of the first slot with the key's tag; a key in a later bucket is also found, but
- * slower. */
+/* Prefetches and returns the record of the first slot with the key's tag. 0: none; a key in a later
+ * bucket is also found, but slower. */
 static inline __attribute__((always_inline)) sl_ref
 batch_fetch_record(const struct sl_index_view *view, const struct wanted *wanted,
                    enum sl_record_kind kind)

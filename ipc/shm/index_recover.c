@@ -228,7 +228,7 @@ static void recover_slab(struct sl_index *index, uint32_t at, struct contents *c
             word_publish(&record[RECORD_VERSION], sl_arena_next_generation(index->arena));
         }
         if (what_kind(word_get(&record[RECORD_WHAT])) == SL_RECORD_GROUP) {
-            links_clear(record); /* before its parts are given */
+            links_clear(record); /* before its parts go to each() */
         }
         slab->live[number / 64] |= UINT64_C(1) << (number % 64);
         slab->starts[within / 64] |= UINT64_C(1) << (within % 64);
@@ -506,7 +506,7 @@ static void give(struct sl_index *index, sl_ref ref, struct contents *contents)
     }
 }
 
-/* Gives all but claims, which wait until the owners of their extents are known. */
+/* Passes all but claims to each(); claims wait until the owners of their extents are known. */
 static void settled_give(struct sl_index *index, sl_ref ref, index_word *record, void *context)
 {
     struct contents *contents = context;

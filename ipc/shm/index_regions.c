@@ -5,7 +5,7 @@
 
 #define REGIONS_FILE "changes"
 
-#ifdef SL_INDEX_KILL_POINTS /* here, since all files of the index include this one */
+#ifdef SL_INDEX_KILL_POINTS /* here, since all programs with the index link this file */
 void (*sl_index_kill_point)(void);
 void (*sl_index_load_point)(void);
 #endif

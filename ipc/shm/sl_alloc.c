@@ -285,8 +285,8 @@ static void pages_claim(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
     }
 }
 
-/* No page of them is in use. Clears what they say about runs; pages without a run are not touched,
- * since they may not be ours yet. */
+/* Forgets the runs of pages that are not in use. Entries without a run are not written: this would
+ * allocate memory for them. */
 static void pages_forget(struct sl_alloc *alloc, uint32_t start, uint32_t pages)
 {
     for (uint32_t i = start; i < start + pages; i++) {

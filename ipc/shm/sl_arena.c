@@ -137,8 +137,8 @@ static sl_err arena_create(struct sl_arena *arena, const struct sl_shm_file_want
 {
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
-    /* With a resolution of a quarter of a nanosecond, so that an extent's name from one node is
-     * invalid in the next, even if that is created within the same second. */
+    /* To the nanosecond, so that an extent's name from one node is invalid in the next, even if
+     * that is created within the same second. */
     uint64_t birth = (uint64_t)SL_MAX(wall.tv_sec, 1) << 32 | (uint64_t)wall.tv_nsec << 2;
     struct arena_own own = {.chunk_bytes = chunk_bytes, .id = id, .birth_generation = birth};
     struct sl_shm_file_want create = *want;

@@ -29,8 +29,8 @@ struct sl_arena_options {
 /* For the registrar: opens a matching arena or creates one, and sets *created accordingly. Starts a
  * new life of generations. Sizes are rounded down to whole pages; a chunk is at most 1 GiB and at
  * most the data. The first generation of a new arena is derived from the wall clock (seconds x
- * 2^32), so it is above those of an earlier arena. Errors: those of sl_shm_file_open and _create;
- * SL_ERR_CONFIG if an existing arena has another size or chunk plan. */
+ * 2^32 + nanoseconds x 4), so it is above those of an earlier arena. Errors: those of
+ * sl_shm_file_open and _create; SL_ERR_CONFIG (an existing one has another size or chunk plan). */
 sl_err sl_arena_open_owner(const struct sl_arena_options *options, bool *created,
                            struct sl_arena **out, struct sl_error *why);
 /* Whether an existing arena has this size and chunk plan; checked before a start. Errors:
@@ -58,7 +58,7 @@ uint64_t sl_arena_populated_bytes(const struct sl_arena *arena);
 /* Memory is freed and populated in slices: edges of the populated prefix are multiples of it. */
 #define SL_ARENA_SLICE_BYTES (2u * SL_MIB)
 /* Bytes that could be populated in total: those that are or are about to be, and the whole 32 MiB
- * units that the file system has free. For the owner; thread-safe. */
+ * blocks that the file system has free. For the owner; thread-safe. */
 uint64_t sl_arena_reachable_bytes(struct sl_arena *arena);
 uint64_t sl_arena_next_generation(struct sl_arena *arena); /* for the owner */
 /* The next generation. If it is unchanged later, none was taken in between. */
@@ -120,10 +120,10 @@ sl_err sl_alloc_take(struct sl_alloc *alloc, uint64_t length_bytes, uint64_t *of
 void sl_alloc_free(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
 /* Prefetches what freeing the extent at this offset will need. */
 void sl_alloc_fetch(const struct sl_alloc *alloc, uint64_t offset_bytes);
-/* For a rebuild: marks an extent that a record claims. Call it before the first take or give, in
+/* For a rebuild: marks an extent that a record claims. Call it before the first take or free, in
  * any order, before or after grow. The same extent may be claimed more than once; it counts once,
  * so free it once. Errors: SL_ERR_CORRUPT (partly overlaps another extent, out of bounds,
- * misaligned), SL_ERR_INVALID (after the first take or give). */
+ * misaligned), SL_ERR_INVALID (after the first take or free). */
 sl_err sl_alloc_claim(struct sl_alloc *alloc, uint64_t offset_bytes, uint64_t length_bytes);
 struct sl_alloc_stats {
     uint64_t usable_bytes; /* populated and not excluded by shrink */

@@ -16,7 +16,7 @@
 
 #include <stdatomic.h>
 
-#define SL_COUNTS_BLOCKS 1024u /* one per client, and one that the others share */
+#define SL_COUNTS_BLOCKS 1024u /* of one client each; one more block is shared */
 #define SL_COUNTS_ROWS   32u   /* per block; the last one is shared */
 
 /* The location from which a value was read. */
@@ -96,8 +96,9 @@ static inline void sl_count(struct sl_counts_row row, enum sl_count count, uint6
         sl_counts_word_add(row, (uint32_t)count, amount);
     }
 }
-/* Records `times` keys read from this tier (enum sl_tier) in ns each, or a look-up of blocks that
- * took ns (SL_TIMED_BLOCKS), or `times` keys looked up in ns (SL_TIMED_KEYS). */
+/* Records `times` operations of ns each. timed: a tier (enum sl_tier) for keys that were read from
+ * it, SL_TIMED_BLOCKS for look-ups of blocks, SL_TIMED_KEYS for keys that were looked up in a batch
+ * of ns. A caller that measures one in n operations passes n times as many. */
 void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times);
 
 /* For readers in any process. */

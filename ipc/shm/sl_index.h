@@ -78,8 +78,7 @@ struct sl_entry {
     const char *key; /* in the mapping: may change under a reader; stable for the writer */
 };
 
-/* ------------------------------------------------ readers
- * ------------------------------------------------ */
+/* ---- readers ---- */
 struct sl_index_view; /* opaque; read-only mapping; any number of threads */
 
 sl_err sl_index_view_open(const char *shm_dir, struct sl_index_view **out, struct sl_error *why);
@@ -137,8 +136,7 @@ struct sl_index_stats {
 };
 void sl_index_view_stats(const struct sl_index_view *view, struct sl_index_stats *out);
 
-/* ------------------------------------------------- writer
- * ------------------------------------------------- */
+/* ---- writer ---- */
 struct sl_index; /* opaque; the registrar; one thread */
 /* Durations of leases (sl_leases.h); both 0: no leases. */
 struct sl_lease_times {

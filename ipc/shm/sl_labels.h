@@ -57,7 +57,7 @@ bool sl_labels_are_current(const char *shm_dir, const struct sl_labels *labels);
 
 /* Cache of the row where an id was found, kept by its frequent user; {0} at first; any thread. */
 struct sl_label_place {
-    _Atomic uint32_t next; /* of its row */
+    _Atomic uint32_t next; /* number of the row + 1; 0: none yet */
 };
 /* Finds the row of this id, 1 to 63 bytes (longer ones are cut). A new row gets the name, which is
  * for people; "": not known. place: the cache of this kind and id, which makes it one look. labels

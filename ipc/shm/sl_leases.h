@@ -44,8 +44,8 @@ void sl_leases_find_batch(const struct sl_leases *leases, const struct sl_key *k
                           sl_err *codes);
 
 /* As sl_index_find_group_batch, but also holds blocks that are SL_OK, from now_ns (monotonic) on
- * and for at most hold_ns: until the end that it returns they are not evicted. 0: nothing is held,
- * since the node holds no blocks. A block that is being evicted is SL_ERR_NOT_FOUND. */
+ * and for at most hold_ns: until the end that it returns they are not evicted. 0: nothing is held
+ * (none was found, or the node holds no blocks). A block in eviction is SL_ERR_NOT_FOUND. */
 uint64_t sl_leases_find_group_batch(const struct sl_leases *leases, const struct sl_key *keys,
                                     uint32_t count, uint64_t now_ns, uint64_t hold_ns,
                                     sl_err *codes);

@@ -67,14 +67,14 @@ sl_err sl_pins_take(struct sl_pins *pins, const struct sl_index_view *view,
 sl_err sl_pins_take_grant(struct sl_pins *pins, const struct sl_index_view *view, sl_ref ref,
                           uint64_t generation, uint64_t length_bytes, sl_pin *pin);
 void sl_pins_release(struct sl_pins *pins, sl_pin pin);
-/* Records an access; overwrites the oldest. For a chain call tail first, head last. */
 /* Flag of a recorded generation: the reader has stored the value itself. This does not count as a
  * use. Values recorded so in sequence are in the order of eviction, first to be evicted first. */
 #define SL_ACCESS_STORED (UINT64_C(1) << 63)
+/* Records an access; overwrites the oldest. For a chain call tail first, head last. */
 void sl_pins_note_access(struct sl_pins *pins, sl_ref ref, uint64_t generation);
 /* The same, with an engine's hints for the value (struct sl_packed_hints). */
 void sl_pins_note_hints(struct sl_pins *pins, sl_ref ref, uint64_t generation, uint32_t said);
-/* 0: none. Fields beyond their bounds are cut to them; keep_s below a second counts as one. */
+/* 0: none. Fields beyond their bounds are cut to them; keep_ns is rounded up to seconds. */
 struct sl_packed_hints {
     uint32_t session;  /* enum sl_session */
     uint32_t priority; /* enum sl_priority */

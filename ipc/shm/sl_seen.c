@@ -47,7 +47,7 @@ static struct line *half_of(const struct sl_seen *seen, uint64_t half)
     return (struct line *)(void *)(seen->segment.data + SL_PAGE_BYTES + half * half_bytes(seen));
 }
 
-/* An existing filter keeps its own size. Errors: SL_ERR_CORRUPT. */
+/* Computes the size of a half from that of the file. Errors: SL_ERR_CORRUPT. */
 static sl_err measure(void *object, struct sl_error *why)
 {
     struct sl_seen *seen = object;

@@ -14,11 +14,11 @@
 
 struct sl_settled; /* opaque; used only by the registrar, one thread */
 
-/* Opens the file of the previous registrar, or creates it. Errors: SL_ERR_NO_SPACE,
- * SL_ERR_NO_MEMORY, SL_ERR_OS. */
+/* Opens the file of the previous registrar, or creates it. Errors: SL_ERR_VERSION,
+ * SL_ERR_NO_SPACE, SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err sl_settled_open(const char *shm_dir, struct sl_settled **out, struct sl_error *why);
 void sl_settled_close(struct sl_settled **settled);
-/* As sl_shm_file_is_short. The next open replaces it. */
+/* As sl_shm_file_is_short. The next sl_settled_open replaces a short file. */
 bool sl_settled_is_short(const struct sl_settled *settled);
 
 /* Records that the claim of this generation was committed, under a key with this hash. */

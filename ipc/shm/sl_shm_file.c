@@ -336,7 +336,7 @@ static sl_err segment_check_version(const struct segment_header *header, const c
         known_text(known, text));
 }
 
-/* Checks a copy of a header in this order: kind of file, format, owner. */
+/* Checks a copy of a header in this order: magic, format, kind, boot, layout, sizes. */
 static sl_err segment_check_header(const struct segment_header *header,
                                    const struct sl_shm_file_want *want, const struct stat *file,
                                    struct sl_error *why)
@@ -505,7 +505,7 @@ sl_err sl_shm_files_readable(const char *directory, struct sl_error *why)
             }
         }
     }
-    return err; /* the process that opens it reports this */
+    return err; /* a file that cannot be checked is reported by the process that opens it */
 }
 
 sl_err sl_shm_file_open_or_renew(const struct sl_shm_file_want *want, struct sl_shm_file *out,

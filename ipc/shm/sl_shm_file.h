@@ -61,9 +61,9 @@ struct sl_shm_file_want {
     uint64_t data_align_bytes; /* power of two, 4096 (or 0) or 2 MiB; where data starts */
     const void *own;           /* the first own_bytes of sl_shm_file_own; NULL: zeros */
     size_t own_bytes;
-    uint64_t populate_bytes; /* of the data, from its start: see sl_shm_file_populate, */
-    struct sl_progress_callback goes_on; /* in steps of 64 MiB, each reported here */
-    uint64_t allocate_bytes;             /* likewise: see sl_shm_file_allocate */
+    uint64_t populate_bytes; /* the first bytes of the data are populated: sl_shm_file_populate */
+    struct sl_progress_callback goes_on; /* called after every 64 MiB of them */
+    uint64_t allocate_bytes;             /* the first bytes are allocated: sl_shm_file_allocate */
     /* Prepares the rest; may be NULL. An error that it returns ends the creation. */
     sl_err (*prepare)(struct sl_shm_file *segment, struct sl_error *why);
 };
@@ -97,7 +97,7 @@ sl_err sl_shm_files_readable(const char *directory, struct sl_error *why);
 sl_err sl_shm_file_descriptor(const char *directory, const char *name, bool writable, int *fd,
                               struct sl_error *why);
 /* Opens for writing. A file that is missing, of another boot, truncated or damaged is replaced with
- * create: for files that hold only statistics. A file of another version stays as it is. Errors:
+ * create: for files whose loss matters little. A file of another version stays as it is. Errors:
  * SL_ERR_VERSION, SL_ERR_OS, SL_ERR_NO_MEMORY, those of create. */
 sl_err sl_shm_file_open_or_renew(const struct sl_shm_file_want *want, struct sl_shm_file *out,
                                  struct sl_error *why);

@@ -5,7 +5,7 @@
  * The registrar unlinks, fences (seq_cst), loads slots_used and slots: of the two, at least one
  * sees the other's store;
  * - unpin: slot 0 (release) after the last read of the bytes; the scan loads slots with acquire, so
- * the bytes' next writer is ordered after them;
+ * the bytes' next writer is ordered after those reads;
  * - end: ended is stored (release) after the last read; the registrar loads it with acquire;
  * - access ring: each entry carries the low half of its position, stored (release) after its
  * generation; the drain loads it (acquire), reads, fences (acquire), loads it again. */

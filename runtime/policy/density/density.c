@@ -116,7 +116,7 @@ static bool is_later(uint32_t a, uint32_t b)
     return (int32_t)(a - b) > 0;
 }
 
-/* Makes the unit ordinary again. Its keep_end_s stays known: another node may have room for it. */
+/* Makes the unit ordinary again. Its keep_end_s stays known: a disk may have room for it. */
 static void kept_release(struct sl_density *density, uint32_t unit)
 {
     density_unit_take(density, unit);

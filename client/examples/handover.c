@@ -1,8 +1,8 @@
 /* client/examples/handover.c - a prefill and a decode engine that hand requests over, through
  * storage or directly:
  *
- *     sluice-node start && cc client/examples/handover.c -lsluice -o handover && ./handover
- * [direct]
+ *     sluice-node start
+ *     cc client/examples/handover.c -lsluice -o handover && ./handover [direct]
  *
  * Both are in this process, so that the order of calls is in one place (hand_over). Usually each is
  * a process on any host, and exchanges plain data with the other: id and ticket go to prefill, the

@@ -230,14 +230,14 @@ sl_err sl_getv(struct sl_client *client, const struct sl_iov_list *items, uint32
  * do not wait for the engine's streams, not even for the default one. Therefore:
  *
  * - Before a call that reads device memory (put, draft, store, a layer that is ready), all work
- * that writes these bytes must have completed. To submit it is not enough: the engine waits for its
- * stream, or for an event that was recorded after that work.
+ *   that writes these bytes must have completed. To submit it is not enough: the engine waits for
+ *   its stream, or for an event that was recorded after that work.
  * - Before a call that writes device memory (get, load), all work that reads or writes these bytes
- * must have completed.
+ *   must have completed.
  * - Until the call has returned, or the op is fenced, the engine does not write bytes that Sluice
- * reads, and does not access bytes that Sluice writes.
+ *   reads, and does not access bytes that Sluice writes.
  * - When a get has returned, or a load or layer has completed, the bytes are visible to work that
- * is submitted afterwards, on every stream of every process that maps the memory.
+ *   is submitted afterwards, on every stream of every process that maps the memory.
  *
  * With an event the engine need not wait (sl_putv_after_event, sl_getv_after_event, events of
  * sl_op_request): Sluice accesses no device memory before the event has completed. Record the event
@@ -710,7 +710,7 @@ void sl_engine_end(struct sl_engine **engine);
 /* Returns the host address of a pool that was allocated here or mapped from fds. */
 void *sl_engine_memory(struct sl_engine *engine, uint32_t rank, uint32_t pool);
 /* Returns the kind of a pool's memory, for people: "shared memory", "cuda ipc", "cuda descriptor",
- * "cuda memory of many handles". NULL: there is no such rank or pool. */
+ * "cuda memory of many handles", "memory of the process". NULL: there is no such rank or pool. */
 const char *sl_engine_memory_kind(const struct sl_engine *engine, uint32_t rank, uint32_t pool);
 /* Returns the model identity, 32 hex digits. */
 const char *sl_engine_model_identity(const struct sl_engine *engine);
@@ -728,9 +728,9 @@ enum sl_session {
 };
 enum sl_priority {
     SL_PRIORITY_UNKNOWN = 0, /* as set before; normal at first */
-    SL_PRIORITY_LOW = 1,     /* a hit is worth half of a normal one, */
+    SL_PRIORITY_LOW = 1,     /* a hit is worth half of a normal one */
     SL_PRIORITY_NORMAL = 2,
-    SL_PRIORITY_HIGH = 3 /* or twice; the same priority for all has no effect */
+    SL_PRIORITY_HIGH = 3 /* twice; the same priority for all has no effect */
 };
 #define SL_KEEP_NS_LIMIT (7 * UINT64_C(86400) * UINT64_C(1000000000)) /* a week */
 struct sl_hints {
@@ -853,7 +853,7 @@ struct sl_op_result {
     uint64_t bytes;
     bool fenced; /* the device blocks may be reused */
     struct sl_error why;
-    uint32_t not_awaited_count; /* loads with prefill: blocks after these that are on disk here */
+    uint32_t not_awaited_count; /* loads with a compute rate: blocks on disk that were skipped */
 };
 /* Starts to store blocks. Errors: SL_ERR_LIMIT (too many ops in flight), SL_ERR_UNREACHABLE. */
 sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *request,
@@ -861,8 +861,8 @@ sl_err sl_store_start(struct sl_engine *engine, const struct sl_op_request *requ
 /* Starts to load the longest prefix that every rank and pool has. Errors: as sl_store_start. */
 sl_err sl_load_start(struct sl_engine *engine, const struct sl_op_request *request,
                      struct sl_op **op, struct sl_error *why);
-/* Waits for the end of an op. The op ends at its own deadline, even if the node is dead.
- * result: its code is that of the op. Errors: SL_ERR_TIMEOUT (the op is running). */
+/* Waits for the end of an op, which ends at its own deadline, even if the node is dead; timeout_ns
+ * 0: until then. result: its code is that of the op. Errors: SL_ERR_TIMEOUT (the op is running). */
 sl_err sl_op_wait(struct sl_op *op, uint64_t timeout_ns, struct sl_op_result *result);
 /* Returns whether an ended store stored a block.
  * block: counted from 0 = first_block */
@@ -1011,10 +1011,11 @@ sl_err sl_layers_wait(struct sl_engine *engine, const struct sl_rank_layers *wha
  *
  *   decode    sl_kv_receive_start(id, its blocks)  early: it waits
  *   prefill   sl_kv_send_start(id, its blocks); sl_op_poll in its token loop;
- * sl_op_transfer_params; then send the first token, with the receipt decode sl_kv_arrived(receipts
- * of a batch of first tokens); sl_op_poll SL_OK: all blocks are loaded. SL_ERR_HANDOVER: answer
- * 502; after sl_op_wait_fenced the blocks are free. At its end only decode stores what it added
- * (sl_store_start).
+ *             sl_op_transfer_params; then sends the first token, with the receipt
+ *   decode    sl_kv_arrived(receipts of a batch of first tokens); sl_op_poll
+ *             SL_OK: all blocks are loaded. SL_ERR_HANDOVER: answer 502; the blocks are free
+ *             after sl_op_wait_fenced. At the end of the request only decode stores what it
+ *             added (sl_store_start).
  *
  * Where engines send nothing along with the first token, decode names prefill's node (`from`), a
  * peer of its own node. That node reports when the blocks are stored; decode may begin before

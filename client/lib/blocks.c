@@ -126,9 +126,9 @@ static uint32_t window_after(const struct sl_prefix_class *classes, uint32_t cla
 
 /* Each class gives its longest prefix within the limit of the others. A class that needs all blocks
  * also accepts any shorter prefix, so it is evaluated once. A window is evaluated when all smaller
- * ones agree, and again when that shortens the prefix further, then by more than the window itself,
- * since the part it accepted before has no gap. So the smaller windows, which are evaluated again,
- * read no more bits than the prefix loses: the time is linear in count. */
+ * ones agree. If it shortens the prefix a second time, then by more than its own length, since the
+ * part that it accepted before has no gap. So the smaller windows, which are evaluated again, read
+ * no more bits than the prefix loses: the time is linear in count. */
 uint32_t sl_prefix_match_hybrid(const struct sl_prefix_class *classes, uint32_t class_count,
                                 uint32_t count)
 {

@@ -26,7 +26,7 @@ struct source {
     uint32_t portion_count; /* in flight */
     uint64_t value_bytes;   /* initial estimate for a value that is not on this node */
 };
-/* Other nodes: a portion of a silent node must not delay all others. */
+/* Several portions in flight, so that one of a silent node does not delay all others. */
 static const struct source nodes = {.to = "transporter.0",
                                     .open = SL_ERR_NOT_FOUND,
                                     .portion_count = PORTIONS_MAX,

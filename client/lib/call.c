@@ -5,8 +5,8 @@
  * its own condition variable, until their call is done or they must take over polling. Two rules
  * prevent lost wake-ups (tests/models/calls.pml):
  * - A thread that processed the mailbox has announced to all peers that this process is awake, and
- * may have consumed the event that the poller waits for. Before it waits or leaves it arms the
- * mailbox again (sl_mailbox_sleep: peers ring again, and no frame is unread).
+ *   may have consumed the event that the poller waits for. Before it waits or leaves it arms the
+ *   mailbox again (sl_mailbox_sleep: peers ring again, and no frame is unread).
  * - A thread that leaves while none polls wakes one of those that wait, which then polls. */
 #include "client/lib/deferred.h"
 #include "runtime/base/sl_backoff.h"
@@ -22,13 +22,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_NS_MAX  (50 * SL_NS_PER_MS) /* longest sleep without polling */
+#define POLL_NS_MAX  (50 * SL_NS_PER_MS) /* longest sleep, in case a wake-up was missed */
 #define RETRY_NS_MAX (20 * SL_NS_PER_MS)
 /* The actor ends its work a little before our deadline, so that its answer is in time. */
 #define ANSWER_MARGIN_NS_MAX (20 * SL_NS_PER_MS)
 /* Time to wake up and return, so that a caller has its answer within the timeout. */
 #define RETURN_MARGIN_NS_MAX (10 * SL_NS_PER_MS)
-#define ABORT_NS             SL_NS_PER_S /* budget of an ABORT that is sent without waiting for an answer */
+#define ABORT_NS             SL_NS_PER_S /* budget of an ABORT whose answer is not awaited */
 #define PUMP_FRAMES_MAX      1024u
 #define LOG_LINES_PER_S      10u
 #define LOG_BYTES_MAX        (16 * SL_MIB) /* of the file and its predecessor */

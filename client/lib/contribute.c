@@ -217,7 +217,7 @@ void sl_client_contributions_end(struct sl_client *client)
     while (client->contributions != NULL) {
         struct sl_client_contribution *at = client->contributions;
         if (talks && !at->lasting) {
-            (void)withdraw_ask(client, at->name, deadline_ns, NULL); /* else its death ends it */
+            (void)withdraw_ask(client, at->name, deadline_ns, NULL); /* else at client's end */
         }
         client->contributions = at->next;
         free(at);

@@ -172,7 +172,7 @@ void sl_client_ends_forget(struct sl_client *client, struct sl_client_call *call
 
 /* ---- for the event loop ---- */
 
-/* Clears all three: everything is known, and no thread sets them under the lock. */
+/* Clears the event and a fired timer. Both are set under the lock, which the caller holds. */
 static void ends_clear(struct sl_client_ends *ends)
 {
     event_clear(ends->event_fd);

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define ENGINE_END_NS    (1500 * SL_NS_PER_MS) /* a stopped swapper is killed after 1 s */
-#define HUGE_PAGES_NS    SL_NS_PER_S           /* at some GB/s; an engine waits for it */
+#define HUGE_PAGES_NS    SL_NS_PER_S           /* for huge pages, of a registration; some GB/s */
 #define WORLD_MAX        64u
 #define POOLS_MAX        8u
 #define LAYERS_MAX       4096u

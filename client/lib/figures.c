@@ -1,7 +1,7 @@
 /* client/lib/figures.c - see figures.h. */
 #include "client/lib/figures.h"
 
-/* Files of an earlier release exist and cannot be opened. */
+/* Between attempts to open the files: those of an earlier release exist and cannot be opened. */
 #define FIGURES_PAUSE_NS_MIN (200 * SL_NS_PER_MS)
 #define FIGURES_PAUSE_NS_MAX (10 * SL_NS_PER_S)
 

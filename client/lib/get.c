@@ -102,7 +102,7 @@ void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struc
     }
 }
 
-/* Copies from this value did not end in time: if it still exists it stays until they have. */
+/* If copies from this value did not end in time, pins it until they have. */
 static void lend(struct sl_client *client, struct sl_attachment *at, const struct sl_entry *entry,
                  const struct sl_gpu_copies *copies)
 {
@@ -468,7 +468,7 @@ static sl_err reading_wait(struct reading *reading, struct tally *tally)
     return err;
 }
 
-/* Counts missing keys that were stored once. Hits do not get here. */
+/* Counts missing keys that were stored earlier. Hits do not get here. */
 static void __attribute__((noinline)) seen_count(const struct reading *reading)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();

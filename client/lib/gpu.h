@@ -48,8 +48,8 @@ struct sl_gpu_copies {
     int unfinished_gpu;
     uint64_t unfinished_count; /* from 1 on */
 };
-/* Whether that GPU may still access memory of that count. Never waits: if another thread is using
- * the GPU, the answer is yes. Any thread. */
+/* Whether that GPU may still access memory of the run with that count. Never waits: if another
+ * thread is using the GPU, the answer is yes. Any thread. */
 bool sl_gpu_copies_unfinished(int gpu, uint64_t unfinished_count);
 /* Starts a value, to which copies added from here on belong, in its order. Errors:
  * SL_ERR_NO_MEMORY. */

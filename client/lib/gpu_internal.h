@@ -78,7 +78,8 @@ struct gpu_job {
 
 /* gpu.c */
 extern struct sl_driver sl_gpu_driver; /* joined by sl_gpu_present */
-/* Locks the device, waits for the event (NULL: none), executes the job. Errors: as above. */
+/* Waits for the event (NULL: none), locks the device, executes the job. Errors: as
+ * sl_gpu_copies_run. */
 sl_err gpu_run(int number, struct gpu_job *job, void *event, struct sl_error *why);
 /* Gives SL_ERR_DEVICE for any driver error; the message has its code. */
 sl_err gpu_failed(struct sl_error *why, sl_cu_result result, const char *doing);

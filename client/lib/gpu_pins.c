@@ -24,7 +24,7 @@ struct region {
     uint64_t length_bytes;
     unsigned char *slices;               /* one PIN_... each */
     uint64_t wanted_count, wanted_first; /* no slice before wanted_first is wanted */
-    uint64_t retry_ns, backoff_ns;       /* time of the next attempt */
+    uint64_t retry_ns, backoff_ns;       /* next attempt; pause before it */
     bool leaving;                        /* about to be unmapped */
 };
 

@@ -37,9 +37,6 @@
 #define SL_TERMS_CONTRIBUTIONS_MAX 16u
 #define SL_TERMS_NAME_BYTES_MAX    255u
 
-/* The shared memory of one life of the node is an attachment. Many threads read it without a lock,
- * each in a section of its own (readers.h) or with a hold. After it was replaced by a newer one it
- * is unmapped when no section can reach it, it has no holds, and none of its pins is taken. */
 /* Where this process counts, and the filter of keys; NULL: the node has none. */
 struct sl_client_stats {
     struct sl_counts *counts;
@@ -47,6 +44,9 @@ struct sl_client_stats {
     struct sl_seen *seen;
 };
 
+/* The shared memory of one life of the node. Many threads read it without a lock, each in a section
+ * of its own (readers.h) or with a hold. After it was replaced by a newer one it is unmapped when
+ * no section can reach it, it has no holds, and none of its pins is taken. */
 struct sl_attachment {
     struct sl_attachment *next; /* an older one; under the client's lock */
     struct sl_index_view *view;
@@ -81,16 +81,15 @@ struct sl_client_call {
     const char *to;
     struct sl_msg msg;
     uint64_t deadline_ns;
-    /* Called under the client's lock with a borrowed reply: its code is SL_OK, or its body of
-     * use. */
+    /* Called under the client's lock with a borrowed reply of code SL_OK, or with a useful body. */
     void (*answered)(void *context, const struct sl_msg *reply);
     void *context;
     /* state */
     uint64_t seq, began_ns, next_send_ns, retry_ns;
     bool ever_sent, silenced, done;
     bool unknown;      /* the registrar replied that it does not know us */
-    bool sent_again;   /* two processes may have received it, one after the other, if */
-    uint64_t connects; /* connections were opened since it was first sent */
+    bool sent_again;   /* if connections were opened since, two processes may have received it */
+    uint64_t connects; /* number of connections opened when it was first sent */
     struct sl_op *op;  /* its end is reported once (ends.c); NULL: no op */
     sl_err code;
     struct sl_error why;
@@ -178,12 +177,12 @@ sl_err sl_client_reattach(struct sl_client *client, bool force, struct sl_error 
  * SL_ERR_UNREACHABLE (it was stopped, and its files are missing for half a second), SL_ERR_CORRUPT
  * (its memory was truncated, and there is no new one yet). */
 sl_err sl_client_check_node(struct sl_client *client, struct sl_error *why);
-/* False: it does not, and all codes are set to the error. */
+/* False: the node is not usable, and all codes are set to the error. */
 bool sl_client_check_node_batch(struct sl_client *client, sl_err *codes, uint32_t count,
                                 struct sl_error *why);
-/* Whether some of it may read as zeros that no process wrote (sl_guard.h). Check this after each
- * access to its bytes and before relying on them: a write may be lost, and the registrar may not
- * see a pin. */
+/* Whether some of its memory may read as zeros that no process wrote (sl_guard.h). Check this after
+ * each access to its bytes and before relying on them: a write may be lost, and the registrar may
+ * not see a pin. */
 bool sl_attachment_check_truncated(const struct sl_attachment *at);
 static inline bool sl_attachment_is_cut(const struct sl_attachment *at)
 {
@@ -305,7 +304,7 @@ void sl_client_ends_close(struct sl_client *client);
 /* The kind of memory at [at, +length): as registered, otherwise as the driver reports it. *gpu: for
  * device memory. Any thread. */
 enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu);
-/* Adds and removes memory of the allocator. Keeps a copy of the descriptor. */
+/* Adds memory of the allocator. Keeps a copy of the descriptor. */
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd);
 /* Returns a copy of the descriptor of memory that lies in one allocation; -1: it does not. */
 int sl_memory_ours_fd(const void *at, uint64_t length_bytes, uint64_t *offset_bytes);

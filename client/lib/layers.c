@@ -71,7 +71,7 @@ static sl_err layer_check(const struct sl_op *op, uint32_t layer, bool store, st
                : sl_fail(why, SL_ERR_INVALID, "layer %u: the op has %u", layer, op->layers.count);
 }
 
-/* The end of an op by layers. */
+/* Returns the result of an ended op by layers. */
 static sl_err layer_op_ended(struct sl_op *op, struct sl_error *why)
 {
     sl_op_settle(op);

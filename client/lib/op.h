@@ -41,7 +41,7 @@ struct sl_op {
     struct sl_item_receipt receipt; /* store: from the answer; load: the awaited one */
     char receipt_node[32];
     char prefill_node[32];        /* decode: node that is asked */
-    struct sl_item_ticket ticket; /* store: the target; in ticket_bytes */
+    struct sl_item_ticket ticket; /* of decode; its bytes are in ticket_bytes */
     unsigned char ticket_bytes[128];
     struct sl_op_event *event_handles; /* event_count; NULL: none */
     struct sl_item_event *events;      /* of these */

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define POOL_RELEASE_NS (1 * SL_NS_PER_S)
-/* Time of a wait that is kept to give it up, at most a fifth. */
+/* Part of a wait's time that is reserved for giving it up; at most a fifth. */
 #define POOL_GIVE_UP_NS (100 * SL_NS_PER_MS)
 /* Pause between two tries to map memory whose holder is dying, until the registrar knows it. */
 #define POOL_RETRY_NS (2 * SL_NS_PER_MS)

@@ -18,7 +18,7 @@
 #define WANT_FRAME_BYTES 64u
 #define NAME_FRAME_BYTES 8u
 #define ENVELOPE_BYTES   4096u
-/* A batch from this size on requests time to be filled at this pace. */
+/* Batches from this size on are reserved until the deadline, not for reservation_ttl. */
 #define LARGE_BATCH_BYTES (128 * SL_MIB)
 #define LOOKED_UP_COUNT   64u
 /* Items without heap memory: a put of one object allocates nothing. */
@@ -52,7 +52,7 @@ const struct sl_iov *sl_put_pieces_of(const struct put *put, uint64_t source, st
     return one;
 }
 
-/* Sets a code for an item that cannot be requested; BUSY means: still to do. */
+/* Returns the code of an item that cannot be requested; SL_ERR_BUSY: it is still to do. */
 static sl_err put_checked(struct put *put, uint32_t source, uint64_t *length_bytes)
 {
     struct sl_iov one;
@@ -354,7 +354,6 @@ static void commit_taken(void *context, const struct sl_msg *reply)
     sl_put_prealloc_add(put, reply);
 }
 
-/* Handles the claims if the answer has another count. */
 void sl_put_unanswered(struct put *put)
 {
     for (uint32_t i = 0; i < put->claim_count; i++) {

@@ -24,7 +24,7 @@ struct put {
     const struct sl_put_options *terms; /* NULL: none that the registrar needs */
     bool no_wait;
     bool draft;      /* written in steps, and pinned meanwhile */
-    uint64_t ttl_ns; /* 0: the longest time that a batch of its size may take */
+    uint64_t ttl_ns; /* of the reservations; 0: the node's, or for large batches the deadline */
     sl_err *codes;
     uint64_t deadline_ns;
     void *event; /* CUevent that must complete before device memory is copied; NULL: none */
@@ -87,10 +87,10 @@ sl_err sl_put_reserve(struct put *put);
 void sl_put_item_abandon(struct put *put, struct put_item *item, sl_err code);
 /* Copies the granted items' values into their extents; makes the claims of the round. */
 void sl_put_fill(struct put *put);
-/* Handles the claims if the answer has another count. */
+/* Sets the codes of the claims for the case that the answer has another count. */
 void sl_put_unanswered(struct put *put);
 
-/* ---- put_ahead.c ---- */
+/* ---- put_prealloc.c ---- */
 /* Takes one extent for each item of the round, pinned. False: not available, and nothing was
  * taken. */
 bool sl_put_prealloc_take(struct put *put);

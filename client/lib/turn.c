@@ -1,5 +1,5 @@
-/* client/lib/turn.c - see turn.h. A condition and not pthread_mutex_clocklock, which the thread
- * sanitizer does not know. */
+/* client/lib/turn.c - see turn.h. It uses a condition variable, since the thread sanitizer does not
+ * know pthread_mutex_clocklock. */
 #include "client/lib/turn.h"
 #include "runtime/base/sl_clock.h"
 

@@ -1,7 +1,7 @@
-/* client/lib/views.c - views of pinned values: whether they are whole, and their end. */
+/* client/lib/views.c - checks and releases views of pinned values. */
 #include "client/lib/internal.h"
 
-/* False: it is none of the current attachment's. */
+/* Releases a pin of the current attachment. False: it belongs to another one. */
 static bool pin_give_now(const struct sl_client *client, uint32_t number, sl_pin pin)
 {
     SL_AUTO(reader) struct sl_reader *reader = sl_reader_enter();

@@ -24,7 +24,7 @@ from plain import supervision as supervised
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 MIB = 1 << 20
-HEADER = 4 * MIB  # of a segment, at most
+HEADER = 4 * MIB  # of a shm file, at most
 CORE_WAIT_S, CORE_WAIT_SHARE = 2, 1 / 20  # an actor that waited longer for a core, and for a larger share of its life, is slowed down
 MTU_SMALL = 4200  # fits a path MTU of 4096 and its headers
 SIOCGIFADDR, CAP_IPC_LOCK, CAP_SYS_RESOURCE = 0x8915, 14, 24

@@ -1,5 +1,5 @@
-/* client/tools/ctl/requests.c - commands that send the registrar one request: sluicectl
- * contributions, pools, session. */
+/* client/tools/ctl/requests.c - commands that send an actor one request: sluicectl contributions,
+ * pools, session. */
 #include "client/tools/ctl/commands.h"
 
 #include <stdlib.h>

@@ -365,7 +365,7 @@ static sl_err path_listen(const char *path, int *out, struct sl_error *why)
     }
     memcpy(at.sun_path, path, strlen(path) + 1);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    (void)unlink(path); /* of one that was killed */
+    (void)unlink(path); /* left by a killed process */
     mode_t mask = umask(0177);
     bool fine = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
     (void)umask(mask);

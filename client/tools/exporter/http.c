@@ -34,12 +34,12 @@ struct http {
     const char *token;
     void *context;
     sl_loop_timer tick;
-    struct sl_unauth *strangers; /* those with an incomplete request */
-    struct sl_unauth *served;    /* those that are being answered */
+    struct sl_unauth *strangers; /* connections with an incomplete request */
+    struct sl_unauth *served;    /* connections that are being answered */
     struct client_conn client_conns[HTTP_CONNECTIONS_MAX];
 };
 
-/* ---- visitors ---- */
+/* ---- connections ---- */
 
 static void conn_close(struct client_conn *client_conn)
 {
@@ -54,7 +54,7 @@ static void conn_close(struct client_conn *client_conn)
     client_conn->fd = -1;
 }
 
-/* Adds a visitor to a list. If its address has too many, the oldest of them is closed. */
+/* Adds a connection to a list. If its address has too many, the oldest of them is closed. */
 static void conn_list_add(struct client_conn *client_conn, struct sl_unauth *whom)
 {
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC}; /* stays so if it has disconnected */

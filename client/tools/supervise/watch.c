@@ -364,7 +364,7 @@ static void gone(void *context, struct sl_proc_id proc)
     }
 }
 
-/* Starts to watch a process: proc, minded and adopted are those of want. */
+/* Starts to watch a process: proc, is_helper and adopted are those of want. */
 static sl_err watch_begin(struct watcher *self, const char *name, const struct watched *want)
 {
     for (uint32_t i = 0; i < self->count; i++) {

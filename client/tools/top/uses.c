@@ -13,8 +13,8 @@
 #include <xxhash.h>
 
 #define ACCESSES_ALL 32768u /* examined in one reading, of all readers: about 20 ms */
-#define ACCESSES_MIN 128u   /* of each of many; times TOP_READERS_MAX: ACCESSES_ALL */
-#define ACCESSES_MAX 8192u  /* of each of few */
+#define ACCESSES_MIN 128u   /* of each reader, if there are TOP_READERS_MAX */
+#define ACCESSES_MAX 8192u  /* of each reader, if there are few */
 #define BATCH        512u
 #define BATCHES_MAX  2048u /* the largest ring: bounds a reading while a reader keeps adding */
 #define GONE         "(keys gone since)"

@@ -41,8 +41,8 @@ struct top_uses; /* opaque; one thread */
 sl_err top_uses_create(const char *shm_dir, struct top_uses **out, struct sl_error *why);
 void top_uses_destroy(struct top_uses **uses);
 /* Counts the accesses since the last call; the first call only starts. A reader that has ended is
- * counted once more and dropped. If there are too many accesses, about ten thousand are examined
- * and weighted. Errors: those of shm files. */
+ * counted once more and dropped. If there are too many accesses, 32,768 at most are examined, of
+ * one reader 8,192, and weighted. Errors: those of shm files. */
 sl_err top_uses_read(struct top_uses *uses, enum top_grouping grouping, struct sl_error *why);
 /* The groups with their uses per second, followed by used groups that are not among them: those of
  * objects not scanned yet, groups beyond TOP_GROUPS_MAX, and "(keys gone since)". Borrowed until

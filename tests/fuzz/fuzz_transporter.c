@@ -734,9 +734,9 @@ static void check_tables(const struct transporter *self)
     for (uint32_t i = 0; i < TR_FETCHES_MAX; i++) {
         fetches += self->fetches[i].used ? 1 : 0;
     }
-    for (uint32_t i = 0; i < self->trip_max; i++) {
-        trips += self->trips[i].phase != TR_FREE ? 1 : 0;
-        HOSTILE_MUST(self->trips[i].unit_count <= TR_KEYS_MAX);
+    for (uint32_t i = 0; i < self->fetch_batch_max; i++) {
+        trips += self->fetch_batches[i].phase != TR_FREE ? 1 : 0;
+        HOSTILE_MUST(self->fetch_batches[i].unit_count <= TR_KEYS_MAX);
     }
     for (uint32_t i = 0; i < self->peer_count; i++) {
         pinned += self->peers[i].pinned;

@@ -312,7 +312,7 @@ struct transporter {
     struct tr_unit *queue_first, **queue_end; /* queue_end: link for the next unit */
     uint32_t parts_open;
     struct sl_missing *missing;
-    struct tr_fetch_batch *fetch_batches; /* trip_max */
+    struct tr_fetch_batch *fetch_batches; /* fetch_batch_max */
     uint32_t fetch_batch_max, fetch_batches_open;
     struct tr_question *questions; /* open, oldest first; members of fetch batches and seeks */
     struct tr_fence fences[TR_FENCES_MAX];

@@ -1,7 +1,7 @@
 /* actors/registrar/lock.c - the lock that the registrar takes before it touches anything else.
  *
- * Called once, at init. Only this file of the actor reads the system past its environment: the lock
- * keeps two processes from acting as registrar. The kernel releases it with the process. */
+ * The lock keeps two processes from acting as registrar. It is taken once, at init, so waiting for
+ * it may block. The kernel releases it with the process. */
 #include "actors/registrar/lock.h"
 
 #include <errno.h>

@@ -40,10 +40,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* All callbacks run in this order, except `left`, which runs in reverse. Ended processes free
- * space. Freed space serves reads from disk first and then the request that has waited longest;
- * units are chosen for the disks after that. A part starts before the parts that use it, and ends
- * after them. The simulator and the unit tests depend on this order. */
+/* All callbacks run in this order, except `left` and `fini`, which run in reverse. Ended processes
+ * free space. Freed space serves reads from disk first and then the request that has waited
+ * longest; units are chosen for the disks after that. A part starts before the parts that use it,
+ * and ends after them. The simulator and the unit tests depend on this order. */
 const struct reg_part *const reg_parts[] = {
     /* processes and memory; accesses are read before anything is chosen by recency */
     &reg_peers_part,

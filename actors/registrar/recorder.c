@@ -218,8 +218,7 @@ static bool is_eviction(enum reg_ghost_reason reason)
            reason == REG_GHOST_DISK_RECLAIMED || reason == REG_GHOST_DISK_FAILED;
 }
 
-/* A block is recorded once for each of its parts: this is rare, and a repetition changes
- * nothing. */
+/* A block is recorded once for each part: this is rare, and a repetition changes nothing. */
 static void recorder_dropped(struct registrar *self, const struct reg_dropped *what)
 {
     struct sl_entry entry = *what->record;
@@ -384,7 +383,7 @@ static void recorder_started(struct registrar *self)
                    self->units->policy->name);
     recorder->given_bytes = sizeof(recorder->file.header);
     frame_begin(self);
-    if (recorder->file.append_to) { /* the rings' uses were made before the restart */
+    if (recorder->file.append_to) { /* uses from before the restart are not recorded */
         (void)reg_accesses_drain(self);
         recorder->on = true;
         struct sl_recording_event again = {.kind = SL_RECORDING_AGAIN};

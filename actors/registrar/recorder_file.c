@@ -20,8 +20,8 @@ static sl_err bytes_append(struct reg_record_file *file, const void *all, uint64
         if (wrote <= 0) {
             sl_err err =
                 sl_fail_os(&file->why, wrote < 0 ? errno : ENOSPC, "write '%s'", file->path);
-            (void)ftruncate(
-                file->fd, (off_t)file->end_bytes); /* if this fails, readers skip the torn frame */
+            /* If this fails, readers skip the torn frame. */
+            (void)ftruncate(file->fd, (off_t)file->end_bytes);
             return err;
         }
         done += (uint64_t)wrote;
@@ -46,7 +46,7 @@ static sl_err fd_is_recording(int fd)
     return got < 0 ? SL_ERR_OS : sl_recording_header_is(&head, (uint64_t)got);
 }
 
-/* Renames an older recording to PATH.1, whose bytes stay, and begins a new file. */
+/* Renames an older recording to PATH.1, replacing a recording there, and begins a new file. */
 static sl_err file_replace(struct reg_record_file *file)
 {
     char old[SL_SETTING_TEXT_BYTES_MAX + 8];

@@ -34,8 +34,8 @@ struct recovered {  /* a record to look at again; small, since there may be mill
     uint64_t order; /* for recency: the generation of its extent, else its version */
     sl_ref ref;
     uint8_t kind;
-    bool memory, terms;
-    bool unwritten; /* the previous registrar may have requested its write, or refused it */
+    bool memory, terms; /* may be in memory; has pins or a bundle */
+    bool unwritten;     /* the previous registrar may have requested its write, or refused it */
 };
 struct recovery {
     struct registrar *self;
@@ -372,7 +372,7 @@ static bool recover_block(struct registrar *self, sl_ref group, bool recent)
     return unwritten;
 }
 
-/* The note of an object says all that recovery needs, so most objects are not read again. */
+/* struct recovered has all that recovery needs of an object, so most are not read again. */
 static void recover_object(struct registrar *self, const struct recovered *record, bool recent)
 {
     if (record->terms) {

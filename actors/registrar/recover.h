@@ -4,6 +4,7 @@
 
 #include "actors/registrar/base/core.h"
 
+/* Errors: SL_ERR_NO_MEMORY, and those of the notes' restore (struct reg_blob). */
 sl_err reg_recover(struct registrar *self, struct sl_error *why);
 
 #endif

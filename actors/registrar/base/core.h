@@ -29,8 +29,7 @@
 #define REG_LATE_NS   (100 * SL_NS_PER_MS)
 #define REG_LATES_MAX 3u
 
-/* Requests that wait for memory, and whether some was freed: shared by parts that do not know each
- * other. */
+/* Requests that wait for memory, and whether some was freed. Parts communicate by it. */
 struct reg_space {
     bool freed; /* since the waiting requests were last tried */
     uint32_t parked_count;
@@ -137,7 +136,7 @@ static inline struct sl_key reg_key(const struct sl_text *text)
     return (struct sl_key){.at = text->at, .length = (uint32_t)text->length};
 }
 
-uint64_t reg_hash(const void *key, uint64_t length); /* of a key, as messages name it */
+uint64_t reg_hash(const void *key, uint64_t length); /* by which messages name a key */
 static inline bool reg_proc_none(struct sl_proc_id proc)
 {
     return proc.pid == 0;

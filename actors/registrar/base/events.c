@@ -1,5 +1,4 @@
-/* actors/registrar/base/events.c - calls the parts that subscribe to an event or answer a
- * question. */
+/* actors/registrar/base/events.c - calls parts that subscribe to events or answer questions. */
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
 

@@ -32,10 +32,10 @@ struct reg_dropped { /* a record is about to leave the table permanently; it can
 void reg_notify_committed(struct registrar *self, sl_ref unit, const struct sl_group_info *group);
 void reg_notify_used(struct registrar *self, const struct reg_used *what);
 void reg_notify_switched(struct registrar *self, const struct reg_switched *what);
-void reg_notify_wanted(struct registrar *self,
-                       sl_ref unit); /* used, though admission had refused it */
+/* The unit was used, though admission had refused to write it to disk. */
+void reg_notify_wanted(struct registrar *self, sl_ref unit);
 void reg_notify_dropped(struct registrar *self, const struct reg_dropped *what);
-void reg_notify_freed(struct registrar *self, sl_ref ref); /* its extent was freed */
+void reg_notify_freed(struct registrar *self, sl_ref ref); /* just before its extent is freed */
 void reg_notify_disk_known(struct registrar *self);
 void reg_notify_disk_left(struct registrar *self, uint32_t disk);
 

@@ -68,11 +68,10 @@ struct reg_part {
     void (*arrived)(struct registrar *self, uint32_t peer, bool restored);
     void (*left)(struct registrar *self, uint32_t peer);
     void (*died)(struct registrar *self, struct sl_proc_id proc);
-    void (*leaving)(struct registrar *self,
-                    uint32_t peer); /* before left: its pin segment is still open */
+    void (*leaving)(struct registrar *self, uint32_t peer); /* before left: its pins are open */
     bool (*knows)(const struct registrar *self, struct sl_proc_id proc);
 
-    /* Records (events.h). dropped is called just before the change, the others just after it. */
+    /* Records (events.h). dropped and freed are called just before the change, the others after. */
     void (*committed)(struct registrar *self, const struct reg_committed *what);
     void (*switched)(struct registrar *self, const struct reg_switched *what);
     void (*used)(struct registrar *self, const struct reg_used *what);

@@ -22,7 +22,7 @@ struct reg_answers {
     "no memory to let it wait: the registrar is at a limit of its process or container"
 bool reg_answer_waits(const struct registrar *self, const struct sl_msg *msg); /* it was resent */
 /* Allocates an entry of this size for the request, zeroed except for its struct reg_answer. NULL:
- * the request waits already, or there is no room; an error reply was sent, except to a COMMIT. */
+ * it waits already; or there is no room, and it was answered with an error unless a COMMIT. */
 void *reg_answer_new(struct registrar *self, const struct sl_msg *msg, enum reg_answer_kind kind,
                      size_t bytes);
 void *reg_answer_of(const struct registrar *self, uint64_t id); /* NULL: answered already */

@@ -59,8 +59,8 @@ static void damaged(struct registrar *self, const struct sl_msg *msg)
     const struct sl_body_damaged *body = &msg->body.damaged;
     for (uint64_t i = 0; i < body->items.count; i++) {
         const struct sl_item_claim *claim = &body->items.at[i];
-        bool stands =
-            claim_is_valid(self, claim); /* not if its block was dropped for an earlier item */
+        /* Not if its block was dropped for an earlier item: */
+        bool stands = claim_is_valid(self, claim);
         if (stands) {
             reg_memory_damaged(self, (sl_ref)claim->ref);
         }

@@ -31,10 +31,10 @@
 #define REG_DISKS_MAX    16u
 #define REG_DISK_UNKNOWN (REG_DISKS_MAX - 1)
 enum reg_disk_state { REG_DISK_ABSENT, REG_DISK_SCANNING, REG_DISK_READY };
-struct reg_path { /* an entry of disk_path, served by the tierer of the same number */
-    uint32_t peer;
-    bool here;
-    uint64_t absent_since_ns;              /* or its scan has made no progress */
+struct reg_path {             /* an entry of disk_path, served by the tierer of the same number */
+    uint32_t peer;            /* the tierer */
+    bool here;                /* the tierer is present */
+    uint64_t absent_since_ns; /* or without progress of its scan */
     char trouble[SL_METRICS_REASON_BYTES]; /* why its tierer ended, as far as known */
     uint64_t fence_seq;  /* FENCE of all earlier requests to the tierer; 0: acknowledged */
     uint64_t fenced_seq; /* the last one acknowledged */
@@ -68,7 +68,7 @@ struct reg_disk {
     uint32_t reads[2];                 /* in flight, in the same order */
     uint64_t ahead_bytes;              /* of prefetches in flight */
     struct reg_reclaim reclaim;
-    uint32_t chosen_segment;  /* the log file whose values to keep were chosen; 0: none */
+    uint32_t chosen_segment;  /* log file with its kept values chosen; 0: none, or tierer left */
     uint32_t deleted_segment; /* log files up to this one were deleted since a scan began */
     /* its contents */
     uint64_t scan_seq;
@@ -144,6 +144,7 @@ void reg_disk_budget_set(struct registrar *self, uint32_t disk, uint64_t left_by
 int64_t reg_disk_budget_left(const struct registrar *self, uint32_t disk);
 /* Number of the path whose tierer sent msg; REG_NONE: the sender is no tierer that sent HELLO. */
 uint32_t reg_path_of(const struct registrar *self, const struct sl_msg *msg);
+/* Fences all earlier requests to the tierer; fence_seq becomes 0 when they have ended. */
 void reg_path_fence(struct registrar *self, uint32_t path);
 /* A scan of the path begins: binds the path to the disk that `found` names, and judges which disks
  * missed removals. Errors: SL_ERR_CONFIG (another path has the same disk), SL_ERR_BUSY (other disks
@@ -151,6 +152,7 @@ void reg_path_fence(struct registrar *self, uint32_t path);
  * room for its note). */
 sl_err reg_disk_identify(struct registrar *self, uint32_t path,
                          const struct sl_body_disk_found *found, struct sl_error *why);
+/* The sweep of the disk has ended: frees `found`, and the slot of a disk that is gone. */
 void reg_disk_swept(struct registrar *self, uint32_t disk);
 /* Asks disks on which values had no room for another scan, by a FENCE of everything. */
 void reg_disks_rescan(struct registrar *self);

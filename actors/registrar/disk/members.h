@@ -18,7 +18,7 @@ struct reg_member {
 enum reg_verdict { REG_VERDICT_NONE, REG_VERDICT_MEMBER, REG_VERDICT_STALE };
 /* The reports of a path's disk about itself, and the list that it was sent. */
 struct reg_membership {
-    bool told;
+    bool told;  /* the tierer has reported */
     bool keeps; /* its tierer keeps a list; an older version does not */
     bool blank; /* it held no value */
     enum reg_verdict verdict;
@@ -65,7 +65,8 @@ void reg_members_change(struct registrar *self, bool removed_or_new);
 bool reg_members_strike_absent(struct registrar *self);
 /* Whether all disks that can be written to have confirmed the current list. */
 bool reg_members_all_current(const struct registrar *self);
-/* Whether the path's disk has: else values written to it would not count after a restart. */
+/* Whether the path's disk has confirmed that list. If not, values written to it would not count
+ * after a restart. */
 bool reg_members_is_current(const struct registrar *self, uint32_t path);
 
 extern const struct reg_part reg_members_part;

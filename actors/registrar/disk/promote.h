@@ -21,7 +21,7 @@ struct reg_fetch { /* a fetch: one value on its way from disk to memory */
     uint32_t claim;
     sl_ref source;
     uint64_t source_version;
-    uint32_t kept_for;      /* number of the reclaim that rewrites the value; 0: none */
+    uint32_t kept_for;      /* number of the reclaim that waits for the value; 0: none */
     uint64_t keep_until_ns; /* when the value's session is expected back; 0: it has none */
     bool held;              /* fetched for a hold and wanted while that lasts */
     uint32_t waiters;       /* first of the waiters */
@@ -52,7 +52,7 @@ struct reg_promote { /* a BRING */
     uint64_t keep_until_ns; /* as in reg_fetch */
     uint64_t lacks_bytes;   /* of a session: bytes that found no room */
     uint64_t *codes;
-    uint32_t count, left;
+    uint32_t count, left; /* left: codes that wait for a fetch */
 };
 
 struct reg_promotion {
@@ -71,7 +71,7 @@ struct reg_promotion {
     } metric;
 };
 
-/* ---- arrivals.c ---- */
+/* ---- fetches.c ---- */
 sl_err reg_promotes_init(struct registrar *self, struct sl_error *why);
 void reg_promotes_fini(struct registrar *self);
 uint32_t reg_fetch_find(const struct registrar *self, const struct sl_entry *source); /* REG_NONE */
@@ -83,17 +83,19 @@ void reg_fetch_raise(struct registrar *self, uint32_t fetch); /* a reader waits 
 /* Sets the code of all waiters and frees the fetch, which must be in no queue. */
 void reg_fetch_end(struct registrar *self, uint32_t fetch, sl_err code);
 bool reg_fetch_is_awaited(const struct registrar *self, const struct reg_fetch *fetch);
-void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead,
-                     sl_err code);              /* all that are queued */
+/* Ends all that are queued. */
+void reg_fetches_end(struct registrar *self, uint32_t disk, bool ahead, sl_err code);
 void reg_fetches_purge(struct registrar *self); /* ends queued prefetches that nothing awaits */
+/* Makes a key of the BRING wait for the fetch. False: too many wait. */
 bool reg_waiter_add(struct registrar *self, uint32_t fetch, const struct reg_promote *promote,
                     uint32_t item);
-void reg_promote_answer(struct registrar *self, struct reg_promote *promote);
-bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind); /* false: none */
+void reg_promote_answer(struct registrar *self, struct reg_promote *promote); /* and frees it */
+/* Answers BRINGs whose deadline has passed; false: there were none. */
+bool reg_promotes_late(struct registrar *self, enum reg_answer_kind kind);
 
 /* ---- returning.c: prefetches for sessions that are expected back ---- */
 /* Whether the values of a session's BRING may be read: they and the rest of their chain find room,
- * and the next victim is worth less. Sets *lacks_bytes to the bytes that find no room. */
+ * and the next victim is worth less. *lacks_bytes: that find no room now, but could. */
 bool reg_returning_fits(struct registrar *self, const struct sl_body_bring *asked,
                         uint64_t *lacks_bytes);
 /* Keeps the unit, if all of it is in memory, and the blocks before it in its chain until until_ns
@@ -105,7 +107,7 @@ void reg_returning_answer(struct registrar *self, const struct reg_promote *prom
 /* ---- promote.c ---- */
 /* Fetches the parts of a held block that are only on disk, as far as possible. */
 void reg_promote_held(struct registrar *self, sl_ref group);
-void reg_promotes_pump(struct registrar *self);
+void reg_promotes_pump(struct registrar *self); /* starts reads of queued fetches */
 
 extern const struct reg_part reg_promotion_part;
 

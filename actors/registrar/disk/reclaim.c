@@ -50,7 +50,7 @@
 #define DELETING_NS  (5 * SL_NS_PER_S) /* a file that stays this long may stay for ever */
 #define RECLAIM_STEP 1024u             /* records handled in a turn */
 /* Keys of the heap, smallest first: WORTH_KEY - worth, as bits of a double. Units that no hint,
- * pin, lease or hold keeps follow, with the bit UNSAID. */
+ * pin, lease or hold keeps follow, with the bit NO_HINT. */
 #define WORTH_KEY UINT64_C(0x7ff0000000000000)
 #define NO_HINT   (UINT64_C(1) << 63)
 
@@ -402,8 +402,8 @@ static uint32_t reclaim_step(struct registrar *self, uint32_t slot)
     }
     bool checks = reclaim->phase == REG_RECLAIM_CHECKING;
     bool clears = reclaim->phase == REG_RECLAIM_CLEARING;
-    if (reclaim->phase == REG_RECLAIM_DELETING &&
-        late) { /* the file stays: its values are read again */
+    /* The file stays: its values are read again. */
+    if (reclaim->phase == REG_RECLAIM_DELETING && late) {
         reclaim_forget(self, slot);
     }
     if (reclaim->phase == REG_RECLAIM_NONE || reclaim->phase == REG_RECLAIM_DELETING ||

@@ -6,7 +6,7 @@
 #include "actors/registrar/records/units.h"
 #include "runtime/base/sl_heap.h"
 
-/* Each phase except KEEPING and GOING walks over the log file's records, some in each turn. */
+/* Each phase except KEEPING and DELETING walks over the log file's records, some in each turn. */
 enum reg_reclaim_phase {
     REG_RECLAIM_NONE,
     REG_RECLAIM_CHOOSING, /* what may be kept is put into the heap */
@@ -30,16 +30,15 @@ struct reg_reclaim { /* state of one reclaim */
     uint32_t held_left; /* values held by a hand-over and not in memory yet */
     uint32_t cursor;    /* next record */
     uint32_t cleared, kept;
-    bool blind;          /* this registrar did not choose what is kept */
+    bool blind;          /* not known what is kept: values in memory are written again */
     bool again;          /* choosing among records added while others were kept */
     double cut;          /* units worth more are kept */
     struct sl_heap best; /* records, one of each unit that may be kept; the most valuable first */
     sl_ref chosen;       /* the unit last put there in this turn */
-    struct reg_room room, said;
+    struct reg_room room, said; /* left for kept values; for those with a hint */
 };
 
-/* Drops the unit if it is about to leave with its log file: it can be stored again. True: it
- * did. */
+/* Drops a unit that is about to leave with its log file, for a new store. True: it did. */
 bool reg_reclaim_drops(struct registrar *self, sl_ref unit);
 /* A hand-over holds the value at this place from now on. */
 void reg_reclaim_check(struct registrar *self, const struct sl_disk_place *place);

@@ -25,8 +25,7 @@ static bool remove_has_room(const struct registrar *self)
 }
 
 /* The key is not in the index, but a disk may still hold it: an earlier registrar was removing it,
- * an earlier request got no answer, or the disk is not scanned yet. So it gets tombstones
- * nevertheless. */
+ * an earlier request got no answer, or the disk is not scanned yet. So it gets tombstones. */
 bool reg_tombstone_add_all(struct registrar *self, struct sl_key key, const struct reg_drop *how)
 {
     uint16_t disks = reg_disks_may_have(self, key, REG_NONE, true);

@@ -9,11 +9,11 @@
 #define REG_REMOVE_STEP_UNITS 4096u
 struct reg_remove {
     struct reg_answer answer;
-    uint64_t asked; /* hash of the sender and the request's number: for sl_settled.h */
-    char *keys;     /* zero-terminated, one after the other; NULL: all */
-    uint64_t keys_at;
-    uint32_t count, next;
-    uint64_t all_left;
+    uint64_t asked;       /* hash of the sender and the request's number: for sl_settled.h */
+    char *keys;           /* zero-terminated, one after the other; NULL: all */
+    uint64_t keys_at;     /* offset of the next key */
+    uint32_t count, next; /* keys; the next one to remove */
+    uint64_t all_left;    /* units still to remove, for all keys */
     uint64_t *codes;
     bool respect_leases, report_busy;
     sl_err failed;  /* why not all can be removed now */
@@ -31,7 +31,7 @@ struct reg_removes {
 /* Begins an answer of count codes that waits for tombstones as a REMOVE does. Returns its id for
  * struct reg_drop; 0: too many answers wait. */
 uint64_t reg_answer_begin(struct registrar *self, const struct sl_msg *msg, uint32_t count);
-/* The request was carried out: sets codes that wait for no tombstone; answers when all are set. */
+/* The request was carried out: sets codes that wait for no tombstone; answers when none waits. */
 void reg_answer_end(struct registrar *self, uint64_t id, const uint64_t *codes);
 /* Makes the answer wait for tombstones of this key that an earlier registrar began. False: none. */
 bool reg_answer_join(struct registrar *self, uint64_t id, uint32_t index, const char *key);

@@ -35,6 +35,8 @@ static struct sl_disk_place found_place(const struct sl_item_found *found, uint3
     };
 }
 
+/* Handles a found value whose key has a record. True: the record has this place, or a write in
+ * flight will give one. False: another value or copy, and the disk counts as one that has it. */
 static bool found_known(struct registrar *self, const struct sl_item_found *found, uint32_t slot,
                         const struct sl_entry *entry)
 {
@@ -44,8 +46,7 @@ static bool found_known(struct registrar *self, const struct sl_item_found *foun
     bool here = entry->disk.valid != 0 && entry->disk.disk == slot;
     if (entry->kind != SL_RECORD_COMMITTED || !sl_digest_equal(digest, entry->digest) ||
         entry->extent.length_bytes != found->length_bytes) {
-        links->disks |=
-            REG_DISK_BIT(slot); /* if the key is removed, this copy must not come back */
+        links->disks |= REG_DISK_BIT(slot); /* a removal of the key must reach this copy */
         return false;
     }
     if (here && entry->disk.segment == place.segment &&

@@ -10,10 +10,11 @@ struct reg_segment {
         sl_ref ref;       /* a record that had a place here when it was noted */
         uint32_t version; /* low half of its version: another record has another */
     } * items;
-    uint32_t count, capacity, looked;
-    uint32_t live;
+    uint32_t count, capacity, looked; /* looked: next item to check (segment_prune) */
+    uint32_t live;                    /* records that have their place here */
 };
 
+/* Notes that the record has this place. fresh: a new place, not taken over from an old record. */
 void reg_segment_note(struct registrar *self, sl_ref ref, const struct sl_disk_place *place,
                       bool fresh);
 /* Of the log file that the disk reclaims: returns record `number` (from 0), which may have lost its

@@ -1,4 +1,4 @@
-/* actors/registrar/disk/tombstones.c - see forget.h.
+/* actors/registrar/disk/tombstones.c - see tombstones.h.
  *
  * A tombstone is added when a key leaves the node and a disk may still hold its value. Removals are
  * also noted in the index until the tombstone is durable. */
@@ -93,8 +93,7 @@ sl_ref reg_tombstone_note(struct registrar *self, struct sl_key key,
     return err == SL_OK ? ref : 0;
 }
 
-/* Number of paths whose disk has not reported: each gets copies of REG_DISK_UNKNOWN's
- * tombstones. */
+/* Paths whose disk has not reported: each gets copies of REG_DISK_UNKNOWN's tombstones. */
 static uint32_t paths_unreported(const struct registrar *self)
 {
     uint32_t count = 0;

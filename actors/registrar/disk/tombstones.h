@@ -81,8 +81,8 @@ uint16_t reg_disks_in_doubt(const struct registrar *self, sl_ref ref, const stru
 void reg_tombstones_scanned(struct registrar *self, uint32_t disk);
 /* Copies the tombstones for disks that have not reported yet to this disk. False: no room yet. */
 bool reg_tombstones_copy(struct registrar *self, uint32_t disk);
-uint32_t
-reg_tombstones_room(const struct registrar *self); /* number of tombstones that still fit */
+/* Number of tombstones that still fit. */
+uint32_t reg_tombstones_room(const struct registrar *self);
 
 extern const struct reg_part reg_tombstones_part;
 

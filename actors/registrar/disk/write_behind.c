@@ -30,8 +30,8 @@ static void queue_pop(struct registrar *self)
     struct sl_heap_item oldest;
     (void)sl_heap_pop(&self->writes->queue, SL_NEVER_NS, &oldest);
     if (self->writes->queue.count == 0 && self->space.parked_count > 0) {
-        self->space.freed = self->writes->more =
-            true; /* parked requests check again what may free room */
+        /* Parked requests check again what may free room. */
+        self->space.freed = self->writes->more = true;
     }
 }
 

@@ -24,9 +24,9 @@ struct reg_writes {
     /* Oldest first; grows as needed. id: the record; cookie: its generation; at_ns: time of its
      * commit, made unique: FLUSH waits for all commits before it. */
     struct sl_heap queue;
-    uint32_t looked; /* next item that queue_prune checks */
-    bool more;       /* continue in the next turn */
-    uint64_t next_ns;
+    uint32_t looked;  /* next item that queue_prune checks */
+    bool more;        /* continue in the next turn */
+    uint64_t next_ns; /* least at_ns of the next item */
     struct reg_write *all;
     uint32_t count;
     sl_ref group; /* block of the last value that was sent; 0: none */
@@ -39,7 +39,7 @@ struct reg_writes {
 };
 
 void reg_queue_add(struct registrar *self, sl_ref ref, uint64_t generation);
-void reg_unit_queue(struct registrar *self, sl_ref unit);
+void reg_unit_queue(struct registrar *self, sl_ref unit); /* its parts that are not on disk */
 /* Bytes in memory are wrong: reads the value from disk from now on, else drops it (damaged.c). */
 void reg_memory_damaged(struct registrar *self, sl_ref ref);
 /* at_ns of the oldest value that waits to be on disk; UINT64_MAX: none. */

@@ -55,7 +55,8 @@ static sl_err memory_check(const struct sl_item_region *region, uint64_t index,
     return SL_OK;
 }
 
-/* Each registered rank has a layer in every pool; without a team all ranks and parts are there. */
+/* Checks that each registered rank has a layer in every pool without parts, and that without a team
+ * all ranks and all parts are registered. */
 static sl_err cells_check(const struct sl_body_engine_register *engine, struct sl_error *why)
 {
     uint64_t ranks[ENGINE_POOLS_MAX] = {0}, parts[ENGINE_POOLS_MAX] = {0}, here = 0;

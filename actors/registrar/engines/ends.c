@@ -1,7 +1,7 @@
 /* actors/registrar/engines/ends.c - the end of a registration whose process lives on. The process
  * may unmap the memory, or register another, as soon as ENGINE_END is answered. So the actors that
  * copy there are notified, and the answer waits until they have released the memory: first the
- * coordinator and the transporter, whose NICs deregister it, then the swappers, which unmap it. */
+ * coordinator, and the transporter (its NICs deregister it), then the swappers, which unmap it. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/engines/engines.h"
 #include "actors/registrar/presence/peers.h"
@@ -40,8 +40,7 @@ static void name_of(uint32_t target, char out[REG_NAME_BYTES])
     }
 }
 
-/* Notifies an actor, unless it is dead: death releases memory, and its successor asks for the
- * engines. */
+/* Notifies an actor unless it is dead: death releases memory, and a successor asks for engines. */
 static void end_notify(struct registrar *self, uint32_t row, uint32_t target, uint64_t deadline_ns)
 {
     struct engine_end *end = &self->ends->all[row];
@@ -126,8 +125,7 @@ void reg_transporter_notify(struct registrar *self, uint32_t type, uint64_t engi
     }
     uint32_t peer = reg_peer_find(self, TRANSPORTER, strlen(TRANSPORTER));
     if (peer != REG_NONE && reg_peer_alive(self, peer)) {
-        /* This is a call because the first message to an actor must be repeated once it is
-         * connected. */
+        /* A call, since the first message to an actor must be repeated once it is connected. */
         (void)sl_calls_send(self->calls, TRANSPORTER, &msg,
                             sl_deadline_ns(self->env->now_ns, NOTE_NS),
                             reg_cookie(REG_CALL_ENGINE_NOTE, 0), NULL);

@@ -450,8 +450,7 @@ static sl_err engine_blob_restore(struct registrar *self, sl_ref blob, const voi
     return SL_OK;
 }
 
-/* Runs after the peers were checked: a registration continues if it is complete and its process
- * lives. */
+/* After peers_check: a registration continues if it is complete and its process lives. */
 static void engines_check(struct registrar *self)
 {
     for (uint32_t i = 0; i < self->engines->max; i++) {

@@ -71,7 +71,7 @@ struct reg_pool_released {
 };
 enum reg_pool_wait {
     REG_POOL_WAIT_NONE,
-    REG_POOL_WAIT_READY,  /* POOL_AWAIT until ready; POOL_TAKE from a swapper */
+    REG_POOL_WAIT_READY,  /* POOL_AWAIT until ready; POOL_TAKE of a pool that a swapper makes */
     REG_POOL_WAIT_END,    /* POOL_AWAIT until no longer ready */
     REG_POOL_WAIT_TAKE,   /* POOL_TAKE until the revoked memory is released */
     REG_POOL_WAIT_REVOKE, /* POOL_REVOKE until no process maps it */

@@ -11,7 +11,8 @@ struct reg_accesses {
     } metric;
 };
 
-uint32_t reg_accesses_drain(struct registrar *self); /* rings -> the policy; returns the uses */
+/* Reports the entries of all rings to the policy. Returns how many named a current record. */
+uint32_t reg_accesses_drain(struct registrar *self);
 
 extern const struct reg_part reg_accesses_part;
 

@@ -71,7 +71,7 @@ static bool stands(const struct registrar *self, uint32_t charged)
     return charged != 0 && (self->contributions->active & BIT(charged - 1)) != 0;
 }
 
-/* The record's extent is free now, or moves to another record. */
+/* Uncharges a record whose extent is about to be freed, or whose contribution ended. */
 static void charge_end(struct registrar *self, sl_ref ref)
 {
     struct sl_entry entry;
@@ -398,15 +398,14 @@ static void charges_walk(struct registrar *self)
 
 /* ---- the watermark ---- */
 
-/* Evicts a slice until use is below the lower watermark (setting evict_watermark). */
+/* Above evict_watermark, evicts a slice each turn until use is down by evict_ratio. */
 static void watermark_run(struct registrar *self)
 {
     double ceiling = (double)reg_ceiling_bytes(self);
     double high = (double)self->contributions->watermark_ppm / RATIO_ONE;
     double low = high - SL_MIN(high, (double)self->contributions->ratio_ppm / RATIO_ONE);
     if (self->contributions->watermark_ppm >= (uint64_t)RATIO_ONE || ceiling == 0) {
-        self->contributions->lowering =
-            false; /* values without a contribution leave by themselves */
+        self->contributions->lowering = false; /* uncharged values leave by themselves */
         return;
     }
     if (!self->contributions->lowering && self->env->now_ns < self->contributions->lower_again_ns) {

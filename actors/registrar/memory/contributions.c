@@ -483,8 +483,8 @@ static sl_err contribution_restore(struct registrar *self, sl_ref ref, const voi
     }
     struct reg_contribution *at = &all->all[note.number];
     bool again = at->state != REG_CONTRIBUTION_FREE; /* killed between two notes of it */
-    uint64_t others_bytes =
-        note.ends != 0 ? 0 : self->space.contributed_bytes; /* an ending one no longer counts */
+    /* An ending one no longer counts. */
+    uint64_t others_bytes = note.ends != 0 ? 0 : self->space.contributed_bytes;
     if (!again && note.length_bytes > sl_arena_data_bytes(self->arena) - others_bytes) {
         return SL_ERR_FOREIGN; /* no registrar wrote this */
     }

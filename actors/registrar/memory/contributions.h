@@ -88,8 +88,8 @@ void reg_charge_set(struct registrar *self, sl_ref ref, uint32_t charged);
 /* Checks before a claim becomes a value that its contribution still exists. Errors: SL_ERR_NO_SPACE
  * (it ended). */
 sl_err reg_charge_check(const struct registrar *self, sl_ref ref);
-/* Takes an extent and charges it, evicting if needed. quietly: without cost to others, as
- * reg_take_for_prefetch. Errors: SL_ERR_NO_SPACE. */
+/* Takes an extent and charges it, evicting if needed; for_prefetch: as reg_take_for_prefetch.
+ * Errors: SL_ERR_NO_SPACE. */
 sl_err reg_take_charged(struct registrar *self, const struct reg_preferences *wish,
                         uint64_t length_bytes, uint64_t *offset_bytes, uint32_t *charged);
 sl_err reg_take_charged_for_prefetch(struct registrar *self, uint64_t length_bytes,

@@ -1,5 +1,4 @@
-/* actors/registrar/memory/evict.c - chooses the units that leave memory or the index, and evicts
- * them. */
+/* actors/registrar/memory/evict.c - chooses and evicts units, from memory or from the index. */
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/base/events.h"
 #include "actors/registrar/base/part.h"
@@ -185,8 +184,8 @@ static void victims_find(struct registrar *self, sl_ref unit, bool last, struct 
     struct reg_unit_parts parts;
     *out = (struct victims){.count = 1, .bundle = reg_unit_bundle(self, unit), .alone = unit};
     out->units = &out->alone;
-    if (out->bundle != 0 && !reg_bundle_members(self, out->bundle, &out->units,
-                                                &out->count)) { /* one is being written */
+    /* One is being written: */
+    if (out->bundle != 0 && !reg_bundle_members(self, out->bundle, &out->units, &out->count)) {
         out->units = &out->alone;
         out->count = 1;
         return;
@@ -285,8 +284,8 @@ struct eviction {
 static void evict_from(struct registrar *self, struct reg_order *list, struct eviction *evict)
 {
     sl_ref unit = reg_unit_first(self, list);
-    for (uint64_t left =
-             2 * list->count; /* a policy may walk twice: in its order, and by recency */
+    /* A policy may walk twice: in its order, and by recency. */
+    for (uint64_t left = 2 * list->count;
          left > 0 && unit != 0 && evict->taken < evict->count_max &&
          evict->looked < evict->looked_max && evict->aside < EVICT_ASIDE_MAX &&
          evict->bytes < evict->want_bytes;

@@ -30,13 +30,13 @@ uint64_t reg_free_bytes(const struct registrar *self);
 bool reg_make_room(struct registrar *self, uint64_t want_bytes);
 /* Takes an extent, evicting if needed. Errors: SL_ERR_NO_SPACE. */
 sl_err reg_take(struct registrar *self, uint64_t length_bytes, uint64_t *offset_bytes);
-/* Takes an extent without cost to others: free memory, else that of the oldest units that are on
- * disk, not pinned and not prefetched. batch_bytes: size of the coming takes; one scan of the pins
- * makes room for all of them. */
+/* Takes an extent without cost to others: free memory, else that of the first units in the order of
+ * eviction that are on disk, not pinned and not prefetched. batch_bytes: size of the coming takes;
+ * one scan of the pins makes room for all of them. */
 sl_err reg_take_for_prefetch(struct registrar *self, uint64_t length_bytes, uint64_t batch_bytes,
                              uint64_t *offset_bytes);
-/* Evicts one batch of the oldest units that may leave, until they hold want_bytes. Unpinned extents
- * are free then. Returns the number of units. quietly: as above. */
+/* Evicts one batch of the first units that may leave, until they hold want_bytes. Unpinned extents
+ * are free then. Returns the number of units. for_prefetch: as reg_take_for_prefetch. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_for_prefetch(struct registrar *self, uint64_t want_bytes);
 /* Drops units from the index. False: none could be dropped. That search looks at some 35,000 units,

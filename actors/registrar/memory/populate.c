@@ -19,8 +19,7 @@
 
 #define SPARE_N     16u /* extents come in size classes: a sixteenth more than is charged */
 #define SPARE_BYTES (8 * SL_MIB)
-/* Enough for the puts until a thread works again. The threads fill it up once half of it is
- * used. */
+/* Enough for the puts until a thread works again. Threads refill it once half of it is used. */
 #define LEAD_BYTES (32 * SL_MIB)
 /* Per turn of the loop: 1 ms with small pages. */
 #define HURRY_BYTES     (4 * SL_MIB)

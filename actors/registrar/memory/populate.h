@@ -37,7 +37,7 @@ struct reg_populate {
 };
 
 void reg_populate_retry(struct registrar *self); /* tries again, also after a failure */
-/* More memory is being populated. */
+/* Whether more memory is being populated. */
 bool reg_populate_pending(const struct registrar *self);
 /* Allocates up to want_bytes now for a request; false: none was allocated. */
 bool reg_populate_now(struct registrar *self, uint64_t want_bytes);

@@ -3,7 +3,7 @@
  * A process that touches the hole of a file notices (runtime/base/sl_guard.h). But the registrar
  * reads no values, and a process that waits reads nothing. So the registrar compares the sizes in
  * each tick, and ends when one is wrong. The next registrar finds the short file and creates new
- * segments, to which clients and actors attach. */
+ * files, to which clients and actors attach. */
 #include "actors/registrar/memory/whole.h"
 #include "actors/registrar/presence/peers.h"
 #include "actors/registrar/records/seen.h"

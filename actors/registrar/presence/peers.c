@@ -265,8 +265,8 @@ static sl_err peer_hello(struct registrar *self, const struct sl_msg *msg, struc
         return sl_fail(why, SL_ERR_BUSY, "process %u is alive and has the name %s",
                        self->peers->all[slot].proc.pid, hello->name.at);
     }
-    if (slot != REG_NONE &&
-        self->peers->all[slot].present) { /* its death has not been reported yet */
+    /* Its death has not been reported yet: */
+    if (slot != REG_NONE && self->peers->all[slot].present) {
         reg_process_died(self, self->peers->all[slot].proc);
         slot = reg_peer_find(self, hello->name.at, hello->name.length);
     }
@@ -383,8 +383,7 @@ static void closed_clients_remove(struct registrar *self)
     }
 }
 
-/* A client without its lock counts as dead, unless its process is seen to live: then it keeps its
- * pins. */
+/* A client without its lock is dead, unless its process is seen to live: then it keeps its pins. */
 static void client_check(struct registrar *self, struct reg_peer *peer)
 {
     const struct sl_proc_id proc = peer->proc;
@@ -453,9 +452,9 @@ static bool pins_are_gone(sl_err err)
            err == SL_ERR_PERMISSION || err == SL_ERR_INVALID;
 }
 
-/* Restores a peer from its note. Errors: those of the system while the pins of a living process are
- * opened; SL_ERR_VERSION: this program does not read the version of its note or pins. In both cases
- * pinned extents must not be reused. */
+/* Restores a peer from its note. Errors, after which pinned extents must not be reused: those of
+ * the system while the pins of a living process are opened; SL_ERR_VERSION: this program does not
+ * read the version of its note or pins; SL_ERR_CONFIG: no slot. */
 static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *bytes,
                            uint32_t length_bytes, struct sl_error *why)
 {
@@ -480,7 +479,7 @@ static sl_err peer_restore(struct registrar *self, sl_ref blob, const void *byte
     }
     uint32_t other = reg_peer_find(self, note.name, strlen(note.name));
     if (other != REG_NONE && alive && !self->peers->all[other].present) {
-        peer_free(self, other); /* killed before the end of the old note */
+        peer_free(self, other); /* killed before the old note was freed */
         other = REG_NONE;
     }
     uint32_t slot = note.version == PEER_NOTE_VERSION && other == REG_NONE

@@ -1,5 +1,4 @@
-/* actors/registrar/presence/peers.h - processes and clients that sent HELLO; watches for their
- * end. */
+/* actors/registrar/presence/peers.h - processes and clients that sent HELLO, and their ends. */
 #ifndef SL_REGISTRAR_PRESENCE_PEERS_H
 #define SL_REGISTRAR_PRESENCE_PEERS_H
 
@@ -17,10 +16,10 @@ struct reg_peer {
     bool unlocked; /* a living client without its lock: refused, but its pins count */
     char name[REG_NAME_BYTES];
     char role[REG_NAME_BYTES];
-    char segment[64];
+    char segment[64]; /* name of its pin file */
     struct sl_proc_id proc;
     struct sl_pins_view *pins;
-    sl_ref blob;
+    sl_ref blob;                /* its note in the index */
     uint64_t quarantined_bytes; /* of its claims, as owner */
     uint64_t ahead_bytes;       /* granted to it in advance */
     uint64_t ahead_count;
@@ -44,8 +43,8 @@ struct reg_peers {
     } metric;
 };
 
-uint32_t reg_peer_find(const struct registrar *self, const char *name,
-                       uint64_t length); /* REG_NONE */
+/* REG_NONE: no such peer. */
+uint32_t reg_peer_find(const struct registrar *self, const char *name, uint64_t length);
 /* Whether msg is from a client that lost its lock; then it is answered. */
 bool reg_peer_refused(struct registrar *self, const struct sl_msg *msg);
 /* The peer that sent msg and is present. REG_NONE: it sent no HELLO, and got an error. */
@@ -57,7 +56,7 @@ bool reg_peer_present(const struct registrar *self, struct sl_proc_id proc);
 bool reg_peer_alive(const struct registrar *self, uint32_t peer);
 /* The process or client has ended: its pins, claims, engines and waiting requests end. */
 void reg_process_died(struct registrar *self, struct sl_proc_id proc);
-bool reg_watch(struct registrar *self, struct sl_proc_id proc);
+bool reg_watch(struct registrar *self, struct sl_proc_id proc); /* false: not possible */
 
 extern const struct reg_part reg_peers_part;
 

@@ -20,8 +20,7 @@ struct reg_bundles {
     uint32_t scratch_capacity;
 };
 
-/* Adds a member. Called again without writing when a reservation becomes a value. bundle 0: nothing
- * happens. */
+/* Adds a member (bundle 0: none). Called without writing once a reservation became a value. */
 void reg_bundle_join(struct registrar *self, uint64_t bundle, sl_ref ref, bool writing);
 void reg_bundle_leave(struct registrar *self, sl_ref ref); /* members of no bundle are accepted */
 void reg_bundle_unreserve(struct registrar *self, sl_ref ref); /* only while it is a reservation */

@@ -1,5 +1,4 @@
-/* actors/registrar/records/claims.h - extents granted to a writer, until they are committed or
- * freed. */
+/* actors/registrar/records/claims.h - extents granted to a writer, until committed or freed. */
 #ifndef SL_REGISTRAR_RECORDS_CLAIMS_H
 #define SL_REGISTRAR_RECORDS_CLAIMS_H
 
@@ -12,7 +11,7 @@ enum reg_claim_state {
     REG_CLAIM_RESERVED,
     REG_CLAIM_PROMOTING,
     /* quarantined: */
-    REG_CLAIM_HELD,       /* the writer is a client: until it commits, aborts or dies */
+    REG_CLAIM_HELD, /* the writer is a client: until it commits, aborts, dies, or unpins (pinned) */
     REG_CLAIM_FENCE_DUE,  /* the writer is an actor; its FENCE is not sent yet */
     REG_CLAIM_FENCE_SENT, /* FENCE is in flight */
     REG_CLAIM_GRACE,      /* no process can be asked: free when the timer ends */
@@ -34,8 +33,8 @@ struct reg_claim {
     uint32_t writer_peer; /* REG_NONE: unknown after a restart */
     uint32_t group;       /* pending group, REG_NONE: none */
     struct sl_table_node by_key, by_generation;
-    struct reg_node
-        node[REG_LIST_COUNT]; /* PEER: the owner's list while live, the writer's in quarantine */
+    /* PEER: the owner's list while live, the writer's in quarantine */
+    struct reg_node node[REG_LIST_COUNT];
     uint16_t part_index;
     bool charged;      /* counted in the owner's quarantined_bytes */
     bool ahead;        /* granted in advance, not for a key yet */
@@ -61,15 +60,16 @@ struct reg_claims {
 };
 
 uint32_t reg_claim_add(struct registrar *self, const struct reg_claim *claim); /* REG_NONE: full */
-void reg_claim_remove(struct registrar *self, uint32_t slot); /* only frees the slot */
+void reg_claim_remove(struct registrar *self, uint32_t slot); /* keeps record and extent */
 uint32_t reg_claim_by_key(const struct registrar *self, uint64_t hash, const char *key,
                           uint64_t length);
 uint32_t reg_claim_by_generation(const struct registrar *self, uint64_t generation);
-void reg_claim_unkey(struct registrar *self, uint32_t slot);
+void reg_claim_unkey(struct registrar *self, uint32_t slot); /* frees the key */
+/* The list `list` of claims that begins at *head. */
 void reg_list_add(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
 void reg_list_remove(struct registrar *self, enum reg_list list, uint32_t *head, uint32_t slot);
-void reg_prealloc_count(struct registrar *self, uint32_t slot,
-                        bool more); /* counts a grant in advance, or uncounts it */
+/* Counts a grant in advance, or uncounts it. */
+void reg_prealloc_count(struct registrar *self, uint32_t slot, bool more);
 
 extern const struct reg_part reg_claims_part;
 

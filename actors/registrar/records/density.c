@@ -1,9 +1,9 @@
 /* actors/registrar/records/density.c - the eviction policy that drops what earns least
  * (runtime/policy/density/).
  *
- * Units in memory are also in the list by recency. It decides until something is learnt, holds
- * units for which density has no memory, and orders all other lists. A block's record also holds
- * what density knows of the block, for the next registrar. */
+ * Units in memory are also in a list by recency. That list decides until something is learnt, and
+ * holds units for which density has no memory. All other lists are by recency only. A block's
+ * record also holds what density knows of the block, for the next registrar. */
 #include "runtime/policy/density/density.h"
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/records/gone.h"
@@ -279,7 +279,7 @@ static void density_placed(struct registrar *self, struct reg_order *list, sl_re
     unit_entered(self, unit, number);
 }
 
-/* The block before it in its chain is usually committed right before or after it. */
+/* Only its own entry: its predecessor's is in the cache, committed right before or after it. */
 static void density_awaits(const struct registrar *self, uint64_t hash)
 {
     sl_density_fetch(self->units->density, hash);
@@ -292,8 +292,8 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     reg_order_append(self, list, unit);
     unit_record_read(self, unit, &unit_record);
     if (is_hot(self, list)) {
-        if (sl_density_find(self->units->density, unit_record.hash) ==
-            0) { /* unknown since a restart */
+        /* Unknown since a restart: */
+        if (sl_density_find(self->units->density, unit_record.hash) == 0) {
             sl_density_disk(self->units->density, unit_record.hash, true);
             sl_density_disk(self->units->density, unit_record.hash, false);
         }
@@ -306,8 +306,7 @@ static void density_returned(struct registrar *self, struct reg_order *list, sl_
     }
 }
 
-/* The unit's number; 0: density does not know it, because another record has its hash or memory was
- * short. */
+/* The unit's number; 0: density does not know it (another record has its hash, or no memory). */
 static uint32_t own_number(struct registrar *self, sl_ref unit)
 {
     uint32_t number = sl_index_unit_number(self->index, unit);
@@ -441,7 +440,7 @@ static sl_ref walk_give(struct registrar *self, struct reg_order *list, uint32_t
         victims_prefetch(self);
         return unit;
     }
-    if (!units->by_recency) { /* then units that density does not know or passed, oldest first */
+    if (!units->by_recency) { /* then units that density does not know or skipped, oldest first */
         units->by_recency = true;
         return reg_order_first(self, list);
     }
@@ -490,8 +489,8 @@ static void density_restored(struct registrar *self)
 static void density_learn(struct registrar *self, sl_ref note, const void *bytes,
                           uint32_t length_bytes)
 {
-    if (self->units->learnt_note !=
-        0) { /* the last registrar was killed before it freed the older note */
+    /* The last registrar was killed before it freed the older note. */
+    if (self->units->learnt_note != 0) {
         sl_index_set_kind(self->index, self->units->learnt_note, SL_RECORD_FREE);
     }
     self->units->learnt_note = note;

@@ -147,7 +147,7 @@ void reg_claim_restore_quarantine(struct registrar *self, uint32_t slot, struct 
 /* ---- extents that a client pins for each write ---- */
 
 /* After a restart such a claim is listed under one client of its process, while its pin may be in
- * another client's segment; so all pins are scanned. */
+ * another client's pin file; so all pins are scanned. */
 static void held_each(struct registrar *self, void (*each)(struct registrar *self, uint32_t slot))
 {
     for (uint32_t i = 0; i < self->peers->high; i++) {
@@ -267,8 +267,7 @@ static void fences_send(struct registrar *self)
             continue;
         }
         if (fence_send(self, i) != SL_OK) {
-            self->claims->fences_due =
-                true; /* the table of calls is full; the next tick tries again */
+            self->claims->fences_due = true; /* no call is free: retried soon */
         }
     }
 }

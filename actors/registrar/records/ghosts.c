@@ -1,5 +1,4 @@
-/* actors/registrar/records/ghosts.c - recently lost keys and why they were lost, to explain
- * misses. */
+/* actors/registrar/records/ghosts.c - recently lost keys, and why, to explain misses. */
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/base/part.h"
 

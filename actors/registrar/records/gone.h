@@ -35,8 +35,7 @@ struct reg_gone {
 /* Lots worth keeping: as many ghosts as units in memory. For few units it is six times as many
  * ghosts, SL_DENSITY_GHOSTS_MIN at most; one lot at least if there are units. */
 uint64_t reg_gone_lots(uint64_t unit_count);
-/* A unit left memory or disk. A full lot becomes a note; if the index has no room, it is
- * forgotten. */
+/* A unit left memory or disk. A full lot becomes a note; without room in the index it is lost. */
 void reg_gone_note(struct registrar *self, const struct sl_density_note *note);
 /* All notes of the last registrar are known: density reads them from now on. */
 void reg_gone_restored(struct registrar *self);

@@ -39,13 +39,12 @@ struct reg_groups {
 
 uint32_t reg_group_add(struct registrar *self, const struct reg_group *group,
                        uint64_t deadline_ns); /* REG_NONE: full */
-/* Also makes the block's record, group->ref. Errors: of sl_index_group_create, SL_ERR_LIMIT
- * (full). */
+/* Also makes the record, group->ref. Errors: of sl_index_group_create, SL_ERR_LIMIT (full). */
 sl_err reg_group_make(struct registrar *self, const struct sl_group_want *want,
                       struct reg_group *group, uint32_t *slot);
-void reg_group_remove(struct registrar *self, uint32_t slot); /* only frees the slot */
-uint32_t reg_group_slot(struct registrar *self,
-                        sl_ref ref); /* of a GROUP record; REG_NONE: not pending */
+void reg_group_remove(struct registrar *self, uint32_t slot); /* keeps the record */
+/* The slot of a GROUP record; REG_NONE: the block is not being written. */
+uint32_t reg_group_slot(struct registrar *self, sl_ref ref);
 static inline uint32_t reg_group_timer(const struct registrar *self, uint32_t slot)
 {
     return self->set.reservations_max + slot;

@@ -21,7 +21,7 @@ struct reg_judgement {
 
 struct reg_policy {
     const char *name;
-    /* The unit joins the list. After a restart units join in the order of their commits. */
+    /* The unit joins the list. After a restart units join in the order of generations. */
     void (*placed)(struct registrar *self, struct reg_order *list, sl_ref unit);
     /* A unit with this key hash is placed soon: prefetch what that reads. NULL: not worth it. */
     void (*awaits)(const struct registrar *self, uint64_t hash);
@@ -44,7 +44,7 @@ struct reg_policy {
     /* The unit's record was replaced, at the same place of the list; NULL: nothing to do. */
     void (*renamed)(struct registrar *self, sl_ref old, sl_ref fresh);
     /* A walk over the units in the order of eviction; 0: the end. Only one walk runs at a time.
-     * next is called when the fate of the last unit is known; its flag: the unit is still listed,
+     * next is called when the fate of the last unit is known. Its flag: that unit is still listed,
      * but will leave. Any unit may leave the list meanwhile. */
     sl_ref (*first)(struct registrar *self, struct reg_order *list);
     sl_ref (*next)(struct registrar *self, struct reg_order *list, bool goes);
@@ -55,7 +55,7 @@ struct reg_policy {
     double (*worth_cut)(const struct registrar *self, double share);
     /* Whether a unit that was in memory still has a retention hint. NULL: never. */
     bool (*kept)(const struct registrar *self, sl_ref unit);
-    /* The chance (0 to 1) that a unit is used within this number of uses; NULL: unknown. */
+    /* The chance (0 to 1) that a unit is used within this number of references; NULL: unknown. */
     double (*chance)(const struct registrar *self, sl_ref unit, uint64_t references);
     /* The policy's own state; NULL: none. Errors of begin: SL_ERR_NO_MEMORY. */
     sl_err (*begin)(struct registrar *self, struct sl_error *why);

@@ -49,8 +49,7 @@ static uint64_t victim_slot(const struct registrar *self, uint64_t generation)
     return at;
 }
 
-/* Prepares a table of the generations in question, so that one walk over all pins answers for
- * all. */
+/* Prepares a table of generations, so that one walk over all pins answers for all of them. */
 bool reg_pinned_begin(struct registrar *self, uint64_t count)
 {
     uint64_t slots = VICTIM_SLOTS_MIN;

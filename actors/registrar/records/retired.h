@@ -27,9 +27,10 @@ struct reg_retired {
 sl_err reg_retired_reserve(struct registrar *self, uint64_t more); /* room for more entries */
 void reg_retired_add(struct registrar *self, sl_ref ref, const struct sl_extent *extent,
                      bool being_read);
-void reg_retired_read_done(struct registrar *self,
-                           uint64_t generation); /* the tierer is done with it */
+void reg_retired_read_done(struct registrar *self, uint64_t generation); /* by a tierer */
+/* Frees the entries from index `from` on that no pin names and no tierer reads. */
 void reg_retired_scan(struct registrar *self, uint64_t from);
+/* Frees a range of the arena; requests that wait for memory are tried again. */
 void reg_give(struct registrar *self, uint64_t offset_bytes, uint64_t length_bytes);
 
 /* Finds which of up to count generations are pinned: begin, add each, scan once, then ask. False:

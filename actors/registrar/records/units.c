@@ -54,8 +54,7 @@ void reg_unit_part_join(struct registrar *self, sl_ref group, sl_ref part)
 
 /* ---- lists ---- */
 
-/* Which of the three skipped lists has a unit follows from fields of its record that never
- * change. */
+/* Fields of its record that never change say which of the skipped lists has a unit. */
 static struct reg_order *kept_list(struct registrar *self, sl_ref unit)
 {
     struct sl_stay stay;

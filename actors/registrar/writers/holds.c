@@ -79,7 +79,7 @@ uint64_t reg_held_until(const struct registrar *self, sl_ref group)
     return until_ns;
 }
 
-/* While a block is being written, its record holds that deadline; the commit writes this one. */
+/* Until the commit, the record holds the reservation's deadline; holds_committed changes it. */
 static void until_write(struct registrar *self, sl_ref group)
 {
     struct sl_group_info info;
@@ -334,8 +334,7 @@ static bool hold_is_known(const struct registrar *self, const struct reg_hold *h
     return false;
 }
 
-/* A hand-over is complete when all blocks held for it are committed: blocks are reserved and held
- * in order. */
+/* Whether all blocks held for the hand-over are committed; they are reserved and held in order. */
 static bool hold_is_whole(const struct registrar *self, const struct reg_hold *hold)
 {
     struct sl_group_info info;

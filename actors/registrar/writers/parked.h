@@ -1,5 +1,4 @@
-/* actors/registrar/writers/parked.h - RESERVEs that wait for space, served first come, first
- * served. */
+/* actors/registrar/writers/parked.h - RESERVEs that wait for space, first come, first served. */
 #ifndef SL_REGISTRAR_WRITERS_PARKED_H
 #define SL_REGISTRAR_WRITERS_PARKED_H
 
@@ -32,6 +31,7 @@ sl_err reg_request_park(struct registrar *self, const struct reg_request *req,
 void reg_parked_abort(struct registrar *self, struct sl_proc_id owner, uint64_t op_id);
 /* Bytes that the first of them needs; 0: none waits. */
 uint64_t reg_parked_need(const struct registrar *self);
+/* Whether the request of this reply waits already. */
 bool reg_parked_already(const struct registrar *self, const struct sl_reply_route *back);
 
 extern const struct reg_part reg_parking_part;

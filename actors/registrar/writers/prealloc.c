@@ -99,8 +99,8 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
                               uint64_t space)
 {
     const struct reg_peer *at = &self->peers->all[peer];
-    if (self->draining ||
-        self->space.parked_count > 0) { /* requests that wait for space come first */
+    /* Requests that wait for space come first. */
+    if (self->draining || self->space.parked_count > 0) {
         return 0;
     }
     uint64_t memory = reg_ceiling_bytes(self);

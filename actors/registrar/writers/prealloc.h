@@ -1,5 +1,4 @@
-/* actors/registrar/writers/prealloc.h - extents granted to a client ahead of need, not for a key
- * yet. */
+/* actors/registrar/writers/prealloc.h - extents granted to a client before it names their keys. */
 #ifndef SL_REGISTRAR_WRITERS_AHEAD_H
 #define SL_REGISTRAR_WRITERS_AHEAD_H
 

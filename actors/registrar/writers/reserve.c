@@ -132,8 +132,7 @@ static sl_err item_replaces(const struct reg_request *req, const struct sl_item_
     return SL_OK;
 }
 
-/* The code for a key in the table: it exists, becomes visible soon, or is not what the request
- * assumes. */
+/* The code for a key in the table: existing, soon visible, or not what the request assumes. */
 static sl_err item_present(struct registrar *self, const struct sl_item_want *want,
                            const struct sl_entry *entry, struct sl_item_grant *grant)
 {
@@ -582,8 +581,8 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
     bool limit =
         self->claims->count + need.count > self->set.reservations_max ||
         self->peers->all[req->peer].quarantined_bytes > self->scratch->quarantine_bytes_max;
-    if (limit ||
-        (req->wait && !need.fits)) { /* room will never suffice; without `wait`, item by item */
+    /* If room will never suffice, a request without `wait` fails item by item. */
+    if (limit || (req->wait && !need.fits)) {
         return request_refuse(self, req, limit ? SL_ERR_LIMIT : SL_ERR_NO_SPACE);
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {

@@ -22,8 +22,8 @@ struct reg_request { /* a RESERVE for the pass over its items; from a message or
 enum reg_item_state { REG_ITEM_DONE, REG_ITEM_NEED, REG_ITEM_TAKEN, REG_ITEM_GRANTED };
 struct reg_item {
     enum reg_item_state state;
-    uint32_t slot;
-    uint32_t writer;
+    uint32_t slot;   /* of its claim */
+    uint32_t writer; /* a peer */
     uint64_t hash;
     uint64_t index_hash; /* of its key in the index */
     uint64_t offset_bytes;

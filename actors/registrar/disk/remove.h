@@ -44,7 +44,7 @@ bool reg_half_block_drop(struct registrar *self, sl_ref block);
 /* Upper bound of the tombstones, and notes, that a value's removal takes: for a write in flight,
  * its place, and disks in doubt. */
 uint32_t reg_tombstones_needed(struct registrar *self, const struct sl_entry *record);
-/* Whether the index has room for the notes of the unit's removal. */
+/* Whether the index has room now for the notes of the unit's removal. */
 bool reg_notes_fit(struct registrar *self, sl_ref unit);
 void reg_removes_scanned(struct registrar *self); /* call after a scan */
 

@@ -39,8 +39,8 @@ sl_err reg_take_for_prefetch(struct registrar *self, uint64_t length_bytes, uint
  * are free then. Returns the number of units. for_prefetch: as reg_take_for_prefetch. */
 uint32_t reg_evict(struct registrar *self, uint64_t want_bytes);
 uint32_t reg_evict_for_prefetch(struct registrar *self, uint64_t want_bytes);
-/* Drops units from the index. False: none could be dropped. That search looks at some 35,000 units,
- * so it runs once a turn of the loop. */
+/* Drops units from the index. False: none could be dropped. Such a search looks at some 35,000
+ * units, so it is not repeated in the same turn of the loop. */
 bool reg_make_index_room(struct registrar *self);
 /* Rounds of it for a record that needs a slot or a note, and for a new record, which may need a
  * whole slab of its size. */

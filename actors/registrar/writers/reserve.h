@@ -53,7 +53,8 @@ struct reg_scratch {
 };
 
 enum reg_outcome { REG_RESERVE_ANSWER, REG_RESERVE_PARK };
-/* Runs the pass once. *need_bytes: the memory it needs. ANSWER: the grants are in the scratch. */
+/* Runs the pass once. may_allocate false: nothing is granted, since other requests come first or
+ * its time is over. *need_bytes: the memory it needs. ANSWER: the grants are in the scratch. */
 enum reg_outcome reg_request_run(struct registrar *self, const struct reg_request *req,
                                  bool may_allocate, uint64_t *need_bytes);
 void reg_request_answer(struct registrar *self, const struct reg_request *req,

@@ -109,7 +109,7 @@ static void bring_answered(struct coordinator *self, struct co_op *op, const str
     op->direct.failed = other ? SL_ERR_HANDOVER : reply->code;
     co_reason(op, "not brought: %s", co_why(reply));
     if (!op->handover->offered && co_direct_is_refusal(self, reply->code) &&
-        reply->code == SL_ERR_UNSUPPORTED && !op->direct.from_here) { /* of any lender */
+        reply->code == SL_ERR_UNSUPPORTED && !op->direct.from_here) { /* whoever lends */
         op->engine->direct_again_ns = co_pools_again_ns(self, reply->code);
     }
     co_direct_over(self, op, in_settled);

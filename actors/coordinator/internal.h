@@ -160,7 +160,7 @@ void co_fence_answered(struct coordinator *self, struct co_op *op, uint32_t rank
  * done. */
 void co_settle(struct coordinator *self, struct co_op *op, co_workers waited_workers,
                void (*settled)(struct coordinator *self, struct co_op *op));
-/* Drops COPYs and pulls in flight, and sends a FENCE to each worker. */
+/* Drops COPYs in flight, and sends a FENCE to each worker. */
 void co_fence_start(struct coordinator *self, struct co_op *op, co_workers workers);
 /* Sends a FENCE to one worker; the op continues. */
 void co_fence_send(struct coordinator *self, struct co_op *op, uint32_t worker);
@@ -175,7 +175,7 @@ void co_rank_greeted(struct coordinator *self, uint32_t rank, const struct sl_ms
 void co_rank_identify(struct coordinator *self, uint32_t rank);
 void co_rank_identified(struct coordinator *self, uint32_t rank, const struct sl_msg *reply);
 void co_rank_died(struct coordinator *self, struct sl_proc_id proc);
-/* An absent transporter has no work in flight, so it need not be greeted. */
+/* Stops waiting for an absent transporter: it has no work in flight. */
 void co_greet_look(struct coordinator *self);
 
 /* ---- pull.c: blocks of other nodes directly into the pools ---- */
@@ -231,7 +231,7 @@ sl_err co_handover_peer_failed(struct coordinator *self, struct co_handover *row
                                const char *reason);
 void co_handover_sides_wake(struct coordinator *self, struct co_handover *row);
 
-/* ---- word.c: notifications between the nodes of a hand-over ---- */
+/* ---- notify.c: notifications between the nodes of a hand-over ---- */
 void co_notify_handle(struct coordinator *self, const struct sl_msg *msg); /* HANDOVER_WORD */
 /* Decode, before prefill's commit: notifies prefill's node that it waits. If that is this node,
  * asks the registrar after a while, in case an earlier coordinator has answered prefill. */
@@ -323,6 +323,7 @@ void co_load_look(struct coordinator *self, struct co_op *op);
 void co_load_await(struct coordinator *self, struct co_op *op);
 void co_load_copied(struct coordinator *self, struct co_op *op);
 void co_load_done(struct coordinator *self, struct co_op *op);
+/* Notes the accesses to the op's blocks, of loads and of stores, tail first. */
 void co_load_note(struct coordinator *self, struct co_op *op);
 
 /* ---- begin.c: STORE, LOAD ---- */

@@ -14,8 +14,8 @@
 
 /* A load copies the first layer by itself, then this many bytes of a rank, doubling each time. A
  * round trip to the swapper takes half a millisecond with 256 blocks, in which a GPU moves 25 MiB:
- * small batches throughout would halve the speed. While an engine computes, twice as many
- * arrive. */
+ * small batches throughout would halve the speed. While the engine computes with some
+ * layers, twice as many arrive. */
 #define BATCH_BYTES     (8 * SL_MIB)
 #define BATCH_BYTES_MAX (128 * SL_MIB)
 

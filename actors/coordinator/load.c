@@ -348,8 +348,8 @@ void co_load_fetched(struct coordinator *self, struct co_op *op, const struct sl
     co_load_look(self, op);
 }
 
-/* Its log file is being reclaimed, or too many reads are in flight: temporary, and no try for
- * space. */
+/* The value's log file is being reclaimed, or too many reads are in flight. That ends by itself,
+ * and does not count as a try for space. */
 static bool refusal_is_temporary(const struct co_op *op)
 {
     return op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
@@ -364,7 +364,7 @@ static void load_decide(struct coordinator *self, struct co_op *op, const struct
     }
     uint32_t end = SL_MIN(look->hole, look->short_of_pins), waiting = look->waiting;
     bool ends = look->hole <= look->short_of_pins && look->hole < op->slice_count;
-    /* If the engine can compute a block, it is left after as many tries as for space. */
+    /* If the engine can compute a block, it is skipped after as many tries as for space. */
     op->wait.over |= waiting == 0 && op->rounds >= CO_PROMOTE_ROUNDS && refusal_is_temporary(op);
     uint32_t cut = waiting < end ? co_wait_plan(self, op, waiting, end, ends) : end;
     if (cut < end) {

@@ -128,7 +128,7 @@ static sl_err prefill_node_notify(struct coordinator *self, struct co_handover *
         body.ticket.at = &ticket;
         body.ticket.count = 1;
     }
-    co_call_forget(self, &row->notify_seq); /* this one has more */
+    co_call_forget(self, &row->notify_seq); /* the new one has all that is known */
     return notify_send(self, row->trace_id, &body,
                        co_cookie(CO_CALL_NOTIFY, 0, (uint32_t)(row - self->handovers)),
                        &row->notify_seq);
@@ -302,7 +302,7 @@ static sl_err decode_gave_up_handle(struct coordinator *self, const struct sl_ms
     return co_handover_peer_failed(self, row, SL_ERR_CANCELLED, "decode gave up");
 }
 
-/* Decode has finished; the receipt proves that it was meant. */
+/* Decode has finished; the receipt proves that it means this hand-over. */
 static sl_err decode_done_handle(struct coordinator *self, const struct sl_msg *msg)
 {
     const struct sl_body_handover_word *body = &msg->body.handover_word;

@@ -245,8 +245,8 @@ void co_op_end(struct coordinator *self, struct co_op *op, sl_err code)
         code = (*at)->ending != NULL ? (*at)->ending(self, op, code) : code;
     }
     co_call_forget(self, &op->call_seq);
-    /* An earlier coordinator may have begun with this request. */
     co_workers fencing = op->phase == CO_SETTLE ? op->unsettled : 0;
+    /* An earlier coordinator may have begun with this request. */
     op->unsettled |= ungreeted(self, op);
     op->unsettled |= op->direct.device_in_use ? co_worker_bit(CO_TRANSPORTER) : 0;
     op->answered = true;

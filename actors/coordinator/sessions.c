@@ -170,7 +170,8 @@ static bool chain_add(struct co_sessions *sessions, struct chain *chain, const s
 
 /* Number of the chain's blocks to keep before those of the turn. An engine's blocks name the block
  * before them, even if another engine stored it. Values follow where the chain has the first of
- * them. If it has none: requested values are the whole chain so far, stored ones are appended. */
+ * them. If it does not have it: requested values are the whole chain so far, stored ones are
+ * appended. */
 static uint32_t chain_kept(const struct chain *chain, const struct turn *turn)
 {
     bool values = turn->engine_id == 0;

@@ -58,7 +58,7 @@ uint64_t co_block_hash(const struct co_engine *engine, const struct sl_key *key)
     return length > 0 ? sl_key_hash(text, length) : 0;
 }
 
-/* Of the block before this one; 0: none or unknown. */
+/* Hash of the block before this one; 0: none or unknown. */
 static uint64_t parent_hash(const struct co_op *op, uint32_t block)
 {
     if (block == 0) {

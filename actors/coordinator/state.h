@@ -22,9 +22,8 @@
 #define CO_SLICE_PARTS_MAX 4096u /* parts of a slice: bounds messages, pins and scratch */
 #define CO_FIND_MAX        256u  /* keys of one look-up */
 #define CO_PROMOTE_ROUNDS  3u
-#define CO_STALE_ROUNDS                                                       \
-    16u /* an entry that changes so often while it is pinned counts as a miss \
-         */
+#define CO_STALE_ROUNDS \
+    16u /* a load ends before an entry that changes so often while it is being pinned */
 #define CO_RESERVE_ROUNDS    3u /* RESERVEs of a block whose other writer gave up */
 #define CO_FENCE_WAITERS_MAX 4u
 #define CO_WAITERS_MAX       (CO_FENCE_WAITERS_MAX + CO_LAYER_WAITERS_MAX) /* of an op */
@@ -156,7 +155,7 @@ struct co_block {
 };
 /* The work of a rank, or of the transporter, for an op. */
 struct co_share {
-    uint64_t call_seq; /* of the COPY, pull or FENCE in flight; 0: none */
+    uint64_t call_seq; /* of the COPY or FENCE in flight; 0: none */
     uint64_t sent_ns;
     struct sl_proc_id proc; /* first receiver; pid 0: unknown */
     uint32_t item_count;    /* of the COPY */

@@ -169,7 +169,7 @@ static uint64_t queued_before(const struct co_pace *pace, uint32_t disk)
 enum there { THERE_NOT, THERE_IN_MEMORY, THERE_ON_DISK };
 struct plan {
     uint64_t disk_bytes[CO_DISKS_MAX]; /* up to the current block */
-    double arrival_ns;                 /* of it: the latest of all disks */
+    double arrival_ns;                 /* when it is in memory: the latest of all disks */
     double best_ns;                    /* arrival minus saved computation; the least so far */
     uint32_t first, cut, end;          /* blocks of the op */
 };

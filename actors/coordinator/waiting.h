@@ -13,16 +13,15 @@ struct sl_msg;
 
 /* The wait of a load. */
 struct co_wait {
-    uint64_t tokens_per_s; /* compute rate of its engine; 0: wait for everything */
-    uint64_t
-        doubles_tokens; /* position of the token that takes twice the time of the first; 0: none */
-    uint32_t cut;       /* block of the op up to which waiting pays */
-    uint64_t began_ns;  /* BRING from disk in flight; 0: none, or without a soft deadline */
-    uint64_t fetch_ns;  /* BRING from other nodes */
-    double expected_ns; /* time of the former at the measured speed; 0: unknown */
-    double promised_ns; /* the same, plus recent lateness */
-    double limit_ns;    /* time to compute its blocks instead */
-    uint64_t ahead_bytes;               /* requested of its disk before */
+    uint64_t tokens_per_s;   /* compute rate of its engine; 0: wait for everything */
+    uint64_t doubles_tokens; /* this token takes twice the time of the first; 0: none */
+    uint32_t cut;            /* block of the op up to which waiting pays */
+    uint64_t began_ns;       /* start of the BRING from disk; 0: none, or without a soft deadline */
+    uint64_t fetch_ns;       /* start of the BRING from other nodes */
+    double expected_ns;      /* time of the BRING from disk at the measured speed; 0: unknown */
+    double promised_ns;      /* the same, plus recent lateness */
+    double limit_ns;         /* time to compute its blocks instead */
+    uint64_t ahead_bytes;    /* requested of its disk before */
     uint64_t asked_bytes[CO_DISKS_MAX]; /* by this BRING */
     uint32_t disk;                      /* that most of them are on */
     uint32_t left;                      /* blocks that exist and were skipped */

@@ -22,8 +22,7 @@ struct sw_slice {
     bool check;      /* digests the device blocks instead: verify.c */
     uint64_t number; /* the device's number of it */
     uint32_t count;
-    struct sl_move
-        moves[SL_DEVICE_SLICE_MOVES_MAX]; /* used by the device until the slice is done */
+    struct sl_move moves[SL_DEVICE_SLICE_MOVES_MAX]; /* the device uses them until it is done */
     struct sw_slice_part parts[SL_DEVICE_SLICE_MOVES_MAX];
 };
 
@@ -76,7 +75,7 @@ void sw_engines_gauge(struct swapper *self); /* publishes how many are mapped */
 /* ENGINE_GETs without an answer: sent again while jobs wait, otherwise the engine is dropped. */
 void sw_engines_unanswered(struct swapper *self, uint64_t now_ns);
 /* A registration may end while its process lives: asks the registrar now and then about idle
- * engines, and always about ranks of teams. */
+ * engines, and about ranks of teams even if they are busy. */
 void sw_engines_check(struct swapper *self, uint64_t now_ns);
 void sw_engines_fini(struct swapper *self);
 

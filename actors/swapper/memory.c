@@ -13,7 +13,7 @@
 #define LOOK_NS         SL_NS_PER_S
 /* With more threads memory is the limit, and the engine needs the cores. */
 #define COPY_THREADS_MAX UINT64_C(4)
-/* A swapper without a heartbeat for a second is killed without a reason, so it fails before. */
+/* A swapper without a heartbeat for a second is killed without a reason; it fails before that. */
 #define GPU_WAIT_NS (800 * SL_NS_PER_MS)
 
 /* Logs the GPU that the rank's number selected: engines of the rank must use the same. */

@@ -11,10 +11,9 @@
 struct sw_memory {
     struct sl_env *env; /* borrowed */
     struct sl_device *device;
-    struct sl_arena *arena; /* NULL until first needed */
-    struct sl_arena
-        *former_arenas[SW_FORMER_ARENAS_MAX]; /* former arenas of the node: unpinned in steps */
-    uint64_t look_ns;                         /* next check of the arena */
+    struct sl_arena *arena;                               /* NULL until first needed */
+    struct sl_arena *former_arenas[SW_FORMER_ARENAS_MAX]; /* of the node: unpinned in steps */
+    uint64_t look_ns;                                     /* next check of the arena */
     bool slices_use_arena; /* slices in flight use the arena: it must not be unmapped */
     bool announced;        /* the health text names the device */
     sl_metric pinned, bounced, copies, batches, kernels, drains, computes, threads;

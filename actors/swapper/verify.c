@@ -104,7 +104,7 @@ static bool value_is_damaged(struct swapper *self, const struct sl_item_piece *i
     return digest.low != item->digest_low || digest.high != item->digest_high;
 }
 
-/* The registrar removes the value, so the next load is a miss and a store writes it again. If no
+/* The registrar then reads the value from disk, or drops it, so that a store writes it again. If no
  * call is free, the damage will be found again. */
 static void damaged_notify(struct swapper *self, const struct sw_job *job,
                            const struct sl_item_piece *item)

@@ -19,7 +19,7 @@ struct ti_members_file {
         struct ti_member list[TI_MEMBERS_MAX];
         struct sl_reply_route back;
     } later;
-    uint64_t name_at_ns; /* not before, unless a tombstone waits */
+    uint64_t name_at_ns; /* when to name tombstones that do not wait for it */
     bool ours;           /* next is not from a DISK_MEMBERS */
     bool damaged;        /* the file was written once and has no valid page */
     uint32_t ios;

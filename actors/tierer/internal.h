@@ -100,6 +100,7 @@ enum { TI_COOKIE_SPARE, TI_COOKIE_START, TI_COOKIE_SCAN };
 
 /* log.c: frames and group commit */
 void ti_log_pump(struct tierer *self);
+/* The page that names the file's frame was written, or failed with os_code. */
 void ti_log_frame_named(struct tierer *self, uint32_t segment, int os_code);
 void ti_log_io_done(struct tierer *self, const struct ti_io *io, uint64_t bytes, int os_code);
 /* Answers requests that have waited too long for a failing disk. */

@@ -19,7 +19,7 @@ static bool job_has_key(const struct ti_job *job, struct ti_key_hash hash)
     return false;
 }
 
-/* Whether a tombstone for this key is being written. */
+/* Whether a tombstone for this key is being written: its value will soon be gone. */
 static bool is_being_forgotten(const struct tierer *self, struct ti_key_hash hash)
 {
     for (const struct ti_job *at = self->active.first; at != NULL; at = at->next) {
@@ -78,8 +78,7 @@ static uint64_t job_headers_bytes(const struct ti_job *job)
     return job_frames(job) * job->frame_header_bytes;
 }
 
-/* Leaves out values that do not match their promised digests. Sets the sizes of header and frame.
- */
+/* Leaves out values that do not match their digests. Sets the sizes of header and frame. */
 static void job_measure(struct tierer *self, struct ti_job *job)
 {
     uint64_t values_bytes = 0;
@@ -99,9 +98,8 @@ static void job_measure(struct tierer *self, struct ti_job *job)
             if (value == NULL || !fits ||
                 !sl_digest_equal(sl_digest_of(value, item->length_bytes), item->digest)) {
                 item->dead = true;
-                item->code = fits
-                                 ? SL_ERR_CORRUPT
-                                 : SL_ERR_UNSUPPORTED; /* LIMIT would be about all values at once */
+                /* SL_ERR_LIMIT would mean: too many at once. */
+                item->code = fits ? SL_ERR_CORRUPT : SL_ERR_UNSUPPORTED;
                 item->code = value == NULL ? SL_ERR_INVALID : item->code;
                 sl_metric_add(self->env->metrics, self->metrics.corrupt,
                               item->code == SL_ERR_CORRUPT);

@@ -158,8 +158,8 @@ static bool list_pump(struct tierer *self, struct ti_job_list *list, uint32_t mo
     return true;
 }
 
-/* Prefetches start after all loads; one piece also in every TI_IO_TURN_PREFETCH turns, so they end.
- */
+/* Prefetches start after all loads. In one of TI_IO_TURN_PREFETCH turns one piece starts before
+ * them, so that prefetches end. */
 void ti_reads_pump(struct tierer *self)
 {
     if (++self->reads_turn % TI_IO_TURN_PREFETCH == 0) {

@@ -143,8 +143,7 @@ void ti_scan_was_read(struct tierer *self, sl_err result)
     read->records = NULL;
 }
 
-/* The records of a log file: in memory until it has a footer, then read. False: still being read.
- */
+/* The records of a log file: in memory until it has a footer, then read. False: not read yet. */
 static bool scan_records_of(struct tierer *self, struct ti_segment *segment,
                             const unsigned char **records, uint64_t *bytes)
 {

@@ -363,8 +363,7 @@ static sl_err segment_open(struct tierer *self, struct ti_start *start, struct t
         start->unreadable++;
         start->doubt = segment->number;
         return SL_OK;
-    case TI_HEADER_NONE: /* the process died while it made the file: nothing in it was acknowledged
-                          */
+    case TI_HEADER_NONE: /* died while it was made: nothing in it was acknowledged */
         sl_log_write(self->env->log, SL_LOG_INFO, 0, "disk: %s has no valid header, removed", name);
         return segment_drop(self, segment, why);
     case TI_HEADER_FINE:

@@ -228,7 +228,8 @@ static void message_handle(struct tierer *self, const struct sl_msg *msg)
     }
 }
 
-/* While the log is read. No request from before this process is in flight. */
+/* Handles messages while the log is read. A FENCE is answered: no request from before this process
+ * is in flight. */
 static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
 {
     if (msg->type == SL_MSG_LOCAL_JOB) {
@@ -249,8 +250,7 @@ static sl_err start_handle(struct tierer *self, const struct sl_msg *msg)
     return SL_OK;
 }
 
-/* Work that grows with a log file: one slice a turn, not one a message, of which a turn has many.
- */
+/* Work that grows with a log file: one slice a turn. A turn has many messages. */
 static void tierer_slice(struct tierer *self)
 {
     if (self->left == 0) {

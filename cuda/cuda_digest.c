@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Digests may take this part of the time of moves to the device; at most this is saved up. */
+/* Digests may take one part in CHECK_SHARE of the time of moves to the device; at most
+ * CHECK_ROOM_NS_MAX is saved up. */
 #define CHECK_SHARE       20
 #define CHECK_ROOM_NS_MAX ((int64_t)(50 * SL_NS_PER_MS))
 

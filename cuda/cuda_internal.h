@@ -150,7 +150,7 @@ struct cuda_device {
     struct cuda_table *tables;
     uint32_t table_count, table_capacity;
     struct cuda_map *maps; /* CUDA_MAPS_MAX maps */
-    bool hung; /* the GPU may still write to memory allocated here, so nothing is freed */
+    bool hung;             /* the GPU may still write to slots, tables and host memory: not freed */
     struct cuda_host hosts[CUDA_HOSTS_MAX];
     struct sl_crossover crossover;
     char *cache_directory; /* owned; NULL: none */

@@ -35,9 +35,8 @@ uint64_t sl_crossover_pieces(uint32_t count);
 
 struct sl_crossover_job {
     bool to_host;
-    bool follows; /* the previous job is still in flight */
-    bool
-        computes; /* another process computes, and a kernel would be time-sliced with its kernels */
+    bool follows;  /* the previous job is still in flight */
+    bool computes; /* another process does: a kernel would be time-sliced with its kernels */
     uint64_t piece_bytes, pieces; /* from 1: contiguous on both sides, on average */
     uint64_t run_bytes, runs;     /* from 1: contiguous on the host, one value or several */
     bool possible[SL_WAY_COUNT];  /* at least one; copies or staged is among them */

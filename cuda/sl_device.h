@@ -1,6 +1,6 @@
-/* cuda/sl_device.h - one interface to device memory: `host` (ordinary shared memory, for demo
- * and tests) and `cuda` (loaded at run time; returns SL_ERR_UNSUPPORTED with the reason without a
- * driver).
+/* cuda/sl_device.h - one interface to device memory: `host` (shared or plain memory of processes,
+ * for engines on CPUs, demo and tests) and `cuda` (loaded at run time; returns SL_ERR_UNSUPPORTED
+ * with the reason without a driver).
  *
  * One thread per device. Memory given to a job must stay valid until its completion. */
 #ifndef SL_DEVICE_H
@@ -11,8 +11,7 @@
 
 /* How a handle names memory of another process. */
 enum sl_memory_kind {
-    SL_MEMORY_SHARED_FD =
-        1, /* host: descriptor fd of process pid, a memfd or file of the same uid */
+    SL_MEMORY_SHARED_FD = 1,  /* host: number fd in process pid, a memfd or file of the same uid */
     SL_MEMORY_CUDA_IPC = 2,   /* cudaIpcMemHandle_t of an allocation's base in ipc */
     SL_MEMORY_CUDA_FD = 3,    /* shareable descriptor, number fd in process pid */
     SL_MEMORY_CUDA_PARTS = 4, /* a range of many handles: struct sl_memory_name in ipc */
@@ -54,8 +53,7 @@ struct sl_device_memory {
 /* A mapping's memory for a NIC: it begins at offset_bytes of the dmabuf. */
 struct sl_device_dmabuf {
     int fd; /* receiver closes it; it keeps the memory while it or an import of it exists */
-    uint64_t offset_bytes,
-        length_bytes; /* offset of the mapping; length of the dmabuf, whole pages */
+    uint64_t offset_bytes, length_bytes; /* of the mapping; of the dmabuf: whole pages */
 };
 
 struct sl_device; /* base of the back ends */
@@ -75,8 +73,8 @@ struct sl_layer {
     uint64_t block_stride_bytes;
     uint64_t piece_bytes;
     uint64_t block_count;
-    uint64_t fragment_bytes; /* divides piece_bytes; 0: one run. All layers of a table may have up
-                                to SL_DEVICE_BLOCK_RUNS_MAX runs */
+    uint64_t fragment_bytes; /* divides piece_bytes; 0: one run. All layers of a table together
+                                have at most SL_DEVICE_BLOCK_RUNS_MAX runs */
     uint64_t fragment_stride_bytes; /* at least fragment_bytes; the last run ends within the block's
                                        stride; 0 if fragment_bytes is */
     uint32_t remote;                /* of the mapping; equal in all layers of a table */
@@ -170,8 +168,7 @@ struct sl_device {
     const struct sl_device_ops *ops;
     const char *runtime_directory; /* from its options */
     uint64_t staging_bytes;
-    uint64_t
-        slice_bytes; /* a move of this size is worth its start, and takes about a millisecond */
+    uint64_t slice_bytes; /* moves of this size are worth the start; it takes about a millisecond */
     uint32_t slice_moves; /* likewise for small moves: at most SL_DEVICE_SLICE_MOVES_MAX */
     uint64_t slices_begun,
         slices_done;    /* slices end in order: number n has ended when slices_done >= n */

@@ -26,9 +26,9 @@ struct sl_layer_table {
 };
 
 /* Gives *out. Pieces below piece_copy_bytes_min go through staging and a kernel; larger ones are
- * worth a copy each. The back end knows the limit. Pieces of several runs are never staged. Errors:
- * SL_ERR_INVALID (no layer, a piece of 0 or over its stride, runs that overlap or pass the stride,
- * an address or size that overflows), SL_ERR_NO_MEMORY. */
+ * worth a copy each. The back end knows the limit. Pieces of several runs are no reason to stage.
+ * Errors: SL_ERR_INVALID (no layer, a piece of 0 or over its stride, runs that overlap or pass the
+ * stride, an address or size that overflows), SL_ERR_NO_MEMORY. */
 sl_err sl_layer_table_init(struct sl_layer_table *out, const struct sl_layer *layers,
                            uint32_t layer_count, uint64_t piece_copy_bytes_min,
                            struct sl_error *why);

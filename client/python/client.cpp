@@ -4,8 +4,7 @@
 namespace py
 {
 
-constexpr int get_tries_max =
-    16; /* for a value that is replaced by one of another size during each read */
+constexpr int get_tries_max = 16; /* if each read finds a value of another size */
 
 /* ---- life ---- */
 

@@ -33,7 +33,8 @@ struct client final : holder<sl_client, sl_client_close> {
     {
         object_release();
     }
-}; /* Returns a copy of the value, of any size. The caller has a use of the client. */
+};
+/* Returns a copy of the value, of any size. The caller has a use of the client. */
 ref value_get(client &self, sl_object_key key, uint64_t timeout_ns);
 
 /* ---- convert.cpp: parameters ---- */
@@ -133,10 +134,9 @@ struct u32s {
     std::vector<uint32_t> copied;
 };
 
-/* ---- hashes.cpp: an engine's own keys and its tables of blocks ---- */ /* Keys from a buffer of
-                                                                             `each` bytes a key, or
-                                                                             from a sequence of
-                                                                             bytes of one length. */
+/* ---- hashes.cpp: an engine's own keys and its tables of blocks ---- */
+
+/* Keys from a buffer of `each` bytes a key, or from a sequence of bytes of one length. */
 struct hashes {
     const unsigned char *at = nullptr; /* hash_bytes each */
     uint32_t hash_bytes = 0, count = 0;

@@ -15,11 +15,10 @@ namespace py
 {
 
 enum class task {
-    put,  /* stores pieces as values; an existing key is success */
-    get,  /* reads values into pieces; a value whose size differs from its piece is a failure */
-    look, /* whether this node or a peer has the value */
-    remove,
-    /* removes from this node */
+    put,    /* stores pieces as values; an existing key is success */
+    get,    /* reads values into pieces; a value whose size differs from its piece is a failure */
+    look,   /* whether this node or a peer has the value */
+    remove, /* removes from this node */
 };
 struct job;
 using job_list = std::list<std::unique_ptr<job>>;

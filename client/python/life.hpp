@@ -1,8 +1,9 @@
 /* client/python/life.hpp - Python objects over objects of libsluice: their uses and their end, and
- * calls of libsluice without the GIL. * * Everything that needs an object of libsluice counts as a
- * use of it. close() refuses new uses at once; the object is released with its last use, so no
- * view, buffer or running call outlives it. Uses are counted with the interpreter's lock (GIL)
- * held. */
+ * calls of libsluice without the GIL (the interpreter's lock).
+ *
+ * Everything that needs an object of libsluice counts as a use of it. close() refuses new uses at
+ * once; the object is released with its last use, so no view, buffer or running call outlives it.
+ * Uses are counted with the GIL held. */
 #ifndef SL_CLIENT_PYTHON_LIFE_HPP
 #define SL_CLIENT_PYTHON_LIFE_HPP
 

@@ -215,8 +215,9 @@ void op::end()
     by.drop();
 }
 
-/* ---- store, load, send, receive ---- */ /* sl_err call(sl_engine *at, const sl_op_request
-                                            *request, sl_op **op, sl_error *why) */
+/* ---- store, load, send, receive ---- */
+
+/* call: as sl_err call(sl_engine *, const sl_op_request *, sl_op **, sl_error *). */
 template <typename F> static ref op_start(engine &of, request &wanted, F call)
 {
     ref made = make<op>(kinds.op);

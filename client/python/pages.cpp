@@ -1,7 +1,8 @@
-/* client/python/pages.cpp - methods of Client for pages of an engine's memory by address. * * An
- * engine names pages by hashes and by indices of its pool. A page is stored as one value for each
- * suffix; a value is pieces of the pool, at the same offsets in each page. Keys and addresses are
- * computed here, without a Python object for each page. */
+/* client/python/pages.cpp - methods of Client for pages of an engine's memory by address.
+ *
+ * An engine names pages by hashes and by indices of its pool. A page is stored as one value for
+ * each suffix; a value is pieces of the pool, at the same offsets in each page. Keys and addresses
+ * are computed here, without a Python object for each page. */
 #include "client/python/internal.hpp"
 #include "client/python/jobs.hpp"
 
@@ -171,7 +172,7 @@ pages::pages(PyObject *const *given)
     fill();
 }
 
-/* Whether the indices are runs of `page` consecutive ones that begin at multiples of `page`. */
+/* Whether the indices are runs of `page` ones below the limit, each from a multiple of `page`. */
 bool pages::indices_fine() const
 {
     const uint64_t *at = indices.at;

@@ -1,7 +1,8 @@
 /* client/mooncake/python/internal.hpp - arguments of calls, which stay valid while the GIL is
- * released, and helpers of mooncake's native module. * * Engines pass thousands of keys with many
- * pieces each, so lists and ints of exactly these types are read without an object for each
- * element. */
+ * released, and helpers of mooncake's native module.
+ *
+ * Engines pass thousands of keys with many pieces each, so lists and ints of exactly these types
+ * are read without an object for each element. */
 #ifndef SL_CLIENT_MOONCAKE_PYTHON_INTERNAL_HPP
 #define SL_CLIENT_MOONCAKE_PYTHON_INTERNAL_HPP
 
@@ -83,7 +84,7 @@ struct views {
 
     explicit views(PyObject *given);
 };
-/* The fields of a ReplicateConfig at the begin of a call. Not given: those of a new one. */
+/* The fields of a ReplicateConfig at the start of a call. Not given: those of a new one. */
 class terms
 {
   public:

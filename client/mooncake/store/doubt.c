@@ -1,7 +1,8 @@
 /* client/mooncake/store/doubt.c - doubts: keys whose read failed a moment ago, which lookups report
- * as absent. * * An engine whose load failed recomputes, and looks the key up again at once. While
- * the value exists but cannot be read (no memory to read it into, a hanging disk, another size), a
- * hit would make the engine load, fail and look up forever. */
+ * as absent.
+ *
+ * An engine whose load failed recomputes, and looks the key up again at once. While the value
+ * cannot be read (no memory, a hanging disk, another size), hits would make it do so forever. */
 #include "client/mooncake/store/internal.h"
 
 #define DOUBT_MS        UINT64_C(5000)

@@ -3,8 +3,7 @@
 #include "client/mooncake/store/internal.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t stores_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* taken before the locks of stores */
+static pthread_mutex_t stores_lock = PTHREAD_MUTEX_INITIALIZER; /* before stores' own */
 static struct sl_store *stores;
 
 static void fork_begins(void)

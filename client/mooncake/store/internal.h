@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define STORE_SEGMENTS_MAX 16u /* most names in libsluice's terms */
+#define STORE_SEGMENTS_MAX 16u /* as in sl_put_options */
 #define STORE_PREFIX_BYTES 128u
 #define STORE_NS_PER_MS    UINT64_C(1000000)
 #define STORE_DOUBTS       4096u
@@ -182,15 +182,13 @@ void store_local_give(struct store_base *base, uint64_t bytes);
 /* Asks peers about keys with SL_ERR_NOT_FOUND. Found ones get SL_OK and found[i], unless NULL. */
 void store_seek(struct store_base *base, const struct sl_object_key *keys, uint32_t count,
                 sl_err *errs, struct sl_remote_info *found);
-/* Fills infos[SL_CONTRIBUTIONS_MAX] and returns their number; 0 if the node has no contributions.
- */
+/* Fills infos[SL_CONTRIBUTIONS_MAX] and returns the number of contributions. */
 uint32_t store_contributions(struct sl_client *client, struct sl_segment_info *infos);
 
 /* ---- read.c ---- */
-/* Reads values; sets all errs[i]. */ void store_get_pieces(struct store_base *base,
-                                                            const struct sl_iov_list *items,
-                                                            uint32_t count, bool whole,
-                                                            uint64_t *lengths, sl_err *errs);
+/* Reads values; sets all errs[i]. */
+void store_get_pieces(struct store_base *base, const struct sl_iov_list *items, uint32_t count,
+                      bool whole, uint64_t *lengths, sl_err *errs);
 
 /* ---- session.c ---- */
 void store_sessions_end(struct sl_store *store); /* for a close */
@@ -202,7 +200,7 @@ void store_pools_end(const struct sl_store *store);
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 
 /* ---- segment.c ---- */
-/* Returns the length of the host's segment name at the begin of a contribution's name. */
+/* Returns the length of the host's segment name at the start of a contribution's name. */
 size_t segment_host_length(const char *name);
 /* Ends further contributions. client NULL: they belong to the parent process. */
 void store_segments_end(struct sl_store *store, struct sl_client *client);

@@ -127,8 +127,7 @@ uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr)
 
 struct memory {
     struct memory *next;
-    const struct sl_store
-        *owner; /* of a pool, which is freed when the store is closed; else NULL */
+    const struct sl_store *owner; /* its close frees this memory; NULL: not of a pool */
     void *at;
     uint64_t length_bytes; /* as requested */
 };

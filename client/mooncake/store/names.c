@@ -65,8 +65,8 @@ bool sl_store_name_is_digest(struct sl_store_prefix tenant, struct sl_object_key
     const struct sl_store_prefix prefix = prefix_full(tenant);
     bool is = name.length > prefix.length && memcmp(name.at, prefix.at, prefix.length - 1) == 0 &&
               name.at[prefix.length - 1] == SL_STORE_DIGEST_MARK;
-    for (uint32_t i = prefix.length; is && i < name.length;
-         i++) { /* else it is a plain name of a tenant with such a name */
+    /* Else it is a plain name of a tenant whose name contains the mark of digests. */
+    for (uint32_t i = prefix.length; is && i < name.length; i++) {
         is = name.at[i] != '\0' && strchr("0123456789abcdef-", name.at[i]) != NULL;
     }
     return is;

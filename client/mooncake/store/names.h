@@ -1,16 +1,18 @@
-/* client/mooncake/store/names.h - names of the store's keys on a node. * * A key of the default
- * tenant is its own name, unless it begins with the mark. All others are mark, tenant, mark, key. A
- * tenant's name contains no mark, so keys of different tenants never collide. * * A key that a node
- * cannot have (longer than 1,024 bytes with its prefix, containing 0, or not UTF-8) is named by its
- * digest: mark, tenant, DIGEST_MARK, SHA-256 in hex, '-', length of the key in bytes. Such a name
- * has no second mark, so it is no plain key. The key itself is stored nowhere. */
+/* client/mooncake/store/names.h - names of the store's keys on a node.
+ *
+ * A key of the default tenant is its own name, unless it begins with the mark. All others are mark,
+ * tenant, mark, key. A tenant's name contains no mark, so keys of different tenants never collide.
+ *
+ * A key that a node cannot have (longer than 1,024 bytes with its prefix, containing 0, or not
+ * UTF-8) is named by its digest: mark, tenant, DIGEST_MARK, SHA-256 in hex, '-', length of the key
+ * in bytes. Such a name has no second mark, so it is no plain key. The key is not stored. */
 #ifndef SL_CLIENT_MOONCAKE_STORE_NAMES_H
 #define SL_CLIENT_MOONCAKE_STORE_NAMES_H
 
 #include "client/include/sluice.h"
 
 #define SL_STORE_TENANT_MARK       '\x01'
-#define SL_STORE_DIGEST_MARK       '\x03' /* 2: an older form */
+#define SL_STORE_DIGEST_MARK       '\x03' /* '\x02': an older form, with the key before the value */
 #define SL_STORE_KEY_BYTES_MAX     (1u << 20)
 #define SL_STORE_DIGEST_NAME_BYTES 80u /* longest part of a name after the tenant */
 

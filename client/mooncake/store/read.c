@@ -109,8 +109,7 @@ static void read_batch(struct store_base *base, struct sl_iov_list *items, uint3
     }
     for (uint32_t i = 0; i < count; i++) {
         if (how == SL_STORE_WHOLE && errs[i] == SL_ERR_LIMIT && items[i].count > 0) {
-            store_doubt_misfit(base,
-                               items[i].key); /* for example stored by an engine with fewer ranks */
+            store_doubt_misfit(base, items[i].key); /* e.g. stored with fewer ranks */
         }
         if (items[i].key.length == 0) {
             results[i] = store_key_absent(items[i].key);

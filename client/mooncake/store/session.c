@@ -1,6 +1,6 @@
 /* client/mooncake/store/session.c - sessions: a key is looked up once, and its value is copied in
- * parts. * * A reading session pins its value, so the bytes never change. It ends with its lease,
- * as its readers expect. A writing session is a draft. */
+ * parts. A reading session pins its value, so the bytes never change; it ends with its lease, as
+ * engines expect. A writing session holds an sl_put_session. */
 #include "client/mooncake/store/internal.h"
 
 #include <stdlib.h>
@@ -48,8 +48,7 @@ static struct store_session *session_new(struct store_base *base, struct sl_obje
 static void session_free(struct store_session *session)
 {
     sl_store_buffer_release(&session->value);
-    if (session->draft != NULL &&
-        session->base->pid == getpid()) { /* else it belongs to the parent */
+    if (session->draft != NULL && session->base->pid == getpid()) { /* else the parent's */
         sl_put_abort(&session->draft);
     }
     store_leave(session->base);

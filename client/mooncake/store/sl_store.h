@@ -65,13 +65,13 @@ struct sl_store_setup {
     uint64_t local_buffer_bytes; /* total size of copying puts at one time */
     const char *tenant;          /* "" and "default": none */
 };
-/* Sets a store up; closes it first if it is set up. Waits 2 s for the node at most. With SL_OK, the
- * text of *why reports how the node is degraded; it is unchanged if the node is not. Errors:
- * SL_ERR_EXISTS (another segment has the name), those of sl_client_open and sl_segment_mount. */
+/* Sets a store up; closes it first if it is set up. Waits at most 2 s for the node and 30 s for the
+ * segment's memory. With SL_OK, the text of *why reports how the node is degraded; it is unchanged
+ * if the node is not. Errors: SL_ERR_EXISTS (another segment has the name), those of sl_client_open
+ * and sl_segment_mount. */
 sl_err sl_store_setup(struct sl_store *store, const struct sl_store_setup *setup,
                       struct sl_error *why);
-/* Withdraws all contributions. Buffers stay readable until they are released. Always SL_STORE_OK.
- */
+/* Withdraws all contributions. Buffers stay readable until released. Always SL_STORE_OK. */
 int sl_store_close(struct sl_store *store);
 enum { SL_STORE_HEALTHY = 0, SL_STORE_NOT_SET_UP = 1, SL_STORE_UNREACHABLE = 2 };
 int sl_store_health(struct sl_store *store);
@@ -106,9 +106,9 @@ enum sl_store_write_kind {
     SL_STORE_SAME_NODE = 4, /* same_node is allowed */
 };
 /* Stores values. codes[i] is SL_STORE_OK also for a key that exists. items are scratch: keys and
- * bundles change. Of items with the same key the last one is written, and its code is that of all.
- * An item without pieces is SL_STORE_INVALID. terms NULL: those of a new ReplicateConfig. *why: for
- * the last item that was too large, for a value or the local buffer; else unchanged. */
+ * bundles change. Of items with the same key the last one is written, and all valid ones get its
+ * code. An item without pieces is SL_STORE_INVALID. terms NULL: those of a new ReplicateConfig.
+ * *why: for the last item that was too large, for a value or the local buffer; else unchanged. */
 void sl_store_write(struct sl_store *store, struct sl_iov_list *items, uint32_t count,
                     const struct sl_store_terms *terms, unsigned kind, int *codes,
                     struct sl_error *why);
@@ -164,8 +164,9 @@ void sl_store_remove(struct sl_store *store, struct sl_object_key *keys, uint32_
                      int *codes);
 /* Removes matching keys and returns their number, or a code. pattern: NULL for all, or a regular
  * expression (ECMAScript's, as PCRE2 reads it) that is searched in each key. All keys are matched
- * before any is removed, within ten times a call's longest wait. If that time is exceeded, or an
- * existing long key cannot be read, the result is a code and no key is removed. */
+ * before any is removed, within ten times a call's longest wait. If that is exceeded, or a key
+ * needs too many steps, the result is a code and no key is removed. Keys named by digest never
+ * match. */
 int64_t sl_store_remove_matching(struct sl_store *store, const struct sl_object_key *pattern,
                                  bool force);
 /* cleared[i]: whether the key's value was put by this process, was not leased, and was removed

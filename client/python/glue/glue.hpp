@@ -132,7 +132,7 @@ template <typename T> T taken(PyObject *given)
 
 /* ---- functions ---- */
 
-/* Parameters of a function, read from the begin of its docstring: "put(key, value, *,
+/* Parameters of a function, read from the beginning of its docstring: "put(key, value, *,
  * timeout=None)\n--\n\n". */
 constexpr size_t parameters_max = 24;
 class signature

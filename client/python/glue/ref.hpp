@@ -1,6 +1,8 @@
 /* client/python/glue/ref.hpp - references, the interpreter's lock (GIL), and entries from the
- * interpreter. * * A Python exception is passed on as py::raised, which every entry from the
- * interpreter catches. Destructors release what a call took, with the GIL held. */
+ * interpreter.
+ *
+ * A Python exception is passed on as py::raised, which every entry from the interpreter catches.
+ * Destructors release the references and buffers that a call took, with the GIL held. */
 #ifndef SL_CLIENT_PYTHON_GLUE_REF_HPP
 #define SL_CLIENT_PYTHON_GLUE_REF_HPP
 

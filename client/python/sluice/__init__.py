@@ -6,9 +6,8 @@
             print(bytes(view))
 
 Every object is a context manager. After close(), end() or release() it refuses calls. A memoryview, an array, an op or a call in another
-thread keeps the memory that it uses until it has ended. Calls that can wait
-release the GIL, and each ends by its timeout (seconds; None: the node's op_timeout). Failures raise SluiceError or the subclass of its
-code.
+thread keeps the memory that it uses until it has ended. Calls that can wait release the
+GIL, and each ends by its timeout (seconds; None: the node's op_timeout). Failures raise SluiceError or the subclass of its code.
 """
 
 import enum as _enum

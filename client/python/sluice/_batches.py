@@ -31,7 +31,7 @@ class Batches(_native.Batches):
         return [text and self._prefix + text for text in texts]  # native code refuses an empty key
 
     def put(self, keys, buffers, *, timeout=None):
-        """Stores each buffer and returns the job's number. A key that exists is success. Buffers are in use until drain."""
+        """Stores each buffer and returns the job's number. A key that exists is success. Buffers are in use until drain returns the job."""
         return super().put(self._names(keys), buffers, timeout=timeout)
 
     def get(self, keys, buffers, *, timeout=None):

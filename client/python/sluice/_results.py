@@ -30,8 +30,8 @@ class NodeInfo(NamedTuple):
     link: str  # connection for values: up, connecting, down
     source: str  # how this node learned of it: peers, directory
     incarnation: int
-    round_trip: float # seconds
-    heard_ago: float # seconds since its last message
+    round_trip: float  # seconds
+    heard_ago: float  # seconds since its last message
     read_bytes: int
     read_values: int
     failures: int

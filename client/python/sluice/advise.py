@@ -63,7 +63,7 @@ class Disk:
 
     KEEP_SHARE, KEEP_AGE = 4, 2
     HEADS, SLACK = 8192, 65536  # bytes of a segment: its header and trailer; overhead of the file system
-    # Below half of what the budget may accumulate, only blocks with the best reuse probability are written (disk/admission.c).
+    # Below half of `level` (the budget of 1/64 of the recording's time, an hour at most) only the best blocks are written.
     LEVEL_FREE, SPAN_PARTS, BINS, SEEN_MAX = 0.5, 64, 64, 4096
 
     def __init__(self, row, record, result):

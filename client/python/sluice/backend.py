@@ -14,11 +14,9 @@ Unknown names and values of the wrong kind are errors. A boolean is true, false,
 | settings | none | settings of the node, as in sluice.Client |
 | timeout | 10 | seconds that a store or a load may take |
 | retry | 1 | seconds without calls after a call that the node did not answer |
-| model | digest of the model's weights | a name instead of the digest: engines with the same name share blocks, whatever their weights
-are |
+| model | digest of the model's weights | a name instead of the digest; engines with the same name share blocks with any weights |
 | weights | pieces | `whole`: the digest covers every byte of the model's files, not 4 MiB of each (sluice.weights) |
-| mode | standalone-store | `embedded`: this process contributes `global_segment_size` bytes of memory to the node; `standalone-store`:
-none |
+| mode | standalone-store | `embedded`: this process contributes `global_segment_size` bytes to the node; `standalone-store`: none |
 | global_segment_size | 4 GiB; 0 | bytes; more than 0 when embedded, else 0 |
 | local_buffer_size | 4 GiB | must be more than 0; accepted for compatibility, nothing is buffered |
 | enable_offload | false | accepted for compatibility; the node's own settings select its disks |

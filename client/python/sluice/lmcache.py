@@ -192,11 +192,10 @@ class SluiceBackend(StoragePluginInterface):
         self._model = self._options.model or weights.identity_by_name(metadata.model_name, self._options.whole)
         # A GPU reads only memory that is registered with its driver: LMCache's own, not the node's.
         self._on_cpu = torch.device(dst_device).type == "cpu"
-        # With MLA all ranks have the same bytes, so only the first one stores them
+        # With MLA all ranks have the same bytes, so only the first one stores them and sends hints.
         self._of_first = metadata.use_mla and metadata.world_size > 1 and not metadata.is_first_rank()
         self._said = LimitedLog(logging.getLogger("sluice.lmcache"))
         adapters_warn(self._said)
-        # and sends hints for them.
         self._teller = None if self._of_first else HintSender(self._said, self._options.timeout, 0 if metadata.use_mla else metadata.worker_id)
         self._views, self._pins = Views(), Pins(self._options.pin_timeout)
         self._layout_now = None

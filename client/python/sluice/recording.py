@@ -1,8 +1,7 @@
 """Reads a node's recording (`sluice-node start --record FILE`): uses and stores of blocks, grouped into requests.
 
     python -m sluice.recording FILE            prints a summary
-        python -m sluice.recording FILE --jsonl    prints its requests as a trace: {"timestamp", "input_length", "output_length",
-        "hash_ids"}
+    python -m sluice.recording FILE --jsonl    prints its requests as a trace, with timestamp, input_length, output_length, hash_ids
 
 The registrar writes the file (format: runtime/base/sl_recording.c). It contains no keys: a block is named by a keyed hash. Incomplete or
 damaged frames are skipped and counted.

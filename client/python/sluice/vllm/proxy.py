@@ -171,7 +171,7 @@ class Proxy(socketserver.ThreadingMixIn, http.server.HTTPServer):
             self.threads.give(1)
 
     def offer(self, path, asked, headers, hints):
-        """Returns (kv_transfer_params for decode or None, Beside or None). With --direct a thread calls prefill meanwhile."""
+        """Returns (kv_transfer_params for decode or None, ConcurrentDecode or None). With --direct a thread calls prefill meanwhile."""
         if not self.direct or self.node is None or not self.threads.take(1):
             return self.prefilled(path, asked, {**ASKED, **hints}, headers), None
         number, beside = f"{secrets.randbits(63) + 1:x}", ConcurrentDecode()

@@ -117,7 +117,7 @@ class StepUpdate:
     finished: set = dataclasses.field(default_factory=set)
     failed: set = dataclasses.field(default_factory=set)    # requests, of finished
     invalid: set = dataclasses.field(default_factory=set)   # blocks
-    loads: list = dataclasses.field(default_factory=list)   # by layers, of this step: layers.Coming
+    loads: list = dataclasses.field(default_factory=list)   # by layers, of this step: layers.StepLoad
     saves: list = dataclasses.field(default_factory=list)   # numbers of stores
     pending: bool = False   # loads are running: also report a step without work
     register: bool = False  # the node does not know the ranks

@@ -106,7 +106,7 @@ set(SL_ROTATING node/replay python/contract_valgrind rdma/nodes sim/sim_director
     sim/sim_node_mutants_test)
 # Check programs whose tests share one process under sanitizers, where a fork costs more than a test: none of them waits for a signal,
 # leaves threads or memory, or sets what the next one reads. In release every test has a process of its own.
-set(SL_UNFORKED unit/codec_test unit/coordinator_hybrid_test unit/coordinator_word_test unit/density_test unit/directory_test unit/peers_test
+set(SL_UNFORKED unit/codec_test unit/coordinator_hybrid_test unit/coordinator_notify_test unit/density_test unit/directory_test unit/peers_test
     unit/transporter_pools_test)
 function(sl_kinds_set)
     get_property(all DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} PROPERTY TESTS)

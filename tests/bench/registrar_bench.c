@@ -13,7 +13,7 @@
  *
  * Shapes: objects without a block; the same, with every fourth evicted some time ago; blocks of
  * one part in chains: a batch is a chain, and so are 64 batches of one. */
-#include "tests/unit/registrar_support.h"
+#include "tests/unit/actors/registrar/registrar_support.h"
 
 #include "runtime/base/sl_digest.h"
 

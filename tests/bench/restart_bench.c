@@ -6,7 +6,7 @@
  * parts of blocks. The index is filled directly, then the registrar's init (open, recover,
  * tables; not the start of a process) is measured ROUNDS times. The physical baseline is one
  * read of every cache line of the index through a fresh mapping. */
-#include "tests/unit/registrar_support.h"
+#include "tests/unit/actors/registrar/registrar_support.h"
 
 #include "runtime/base/sl_clock.h"
 

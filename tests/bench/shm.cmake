@@ -4,12 +4,12 @@ target_link_libraries(index_bench PRIVATE sluice_ipc sl_flags)
 set_target_properties(index_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
 # How long a registrar takes to restart: tests/restart_bench [KEYS [PARTS]] [--json]
 if(TARGET sluice_registrar)
-    add_executable(restart_bench ${CMAKE_CURRENT_LIST_DIR}/restart_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_support.c
+    add_executable(restart_bench ${CMAKE_CURRENT_LIST_DIR}/restart_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/actors/registrar/registrar_support.c
         ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
     target_link_libraries(restart_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
     set_target_properties(restart_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
     # The registrar's CPU time a commit, of lru and density in turns: tests/registrar_bench [BLOCKS] [--turns N] [--shape NAME] [--json]
-    add_executable(registrar_bench ${CMAKE_CURRENT_LIST_DIR}/registrar_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/registrar_support.c
+    add_executable(registrar_bench ${CMAKE_CURRENT_LIST_DIR}/registrar_bench.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/actors/registrar/registrar_support.c
         ${CMAKE_CURRENT_SOURCE_DIR}/support/fake_env.c)
     target_link_libraries(registrar_bench PRIVATE sluice_registrar sl_flags PkgConfig::CHECK)
     set_target_properties(registrar_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)

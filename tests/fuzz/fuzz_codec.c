@@ -3,7 +3,7 @@
  *
  * Now and then the input is replaced by a message of any type, valid or with one field broken: byte
  * changes rarely keep a frame well-formed. */
-#include "tests/unit/messaging_support.h"
+#include "tests/unit/ipc/msg/messaging_support.h"
 
 #include <stddef.h>
 #include <stdlib.h>

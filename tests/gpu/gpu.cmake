@@ -27,7 +27,7 @@ if(SL_CUDA AND Python3_FOUND)
     add_test(NAME gpu/device_node_played COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/gpu/device_node_test.py
         ${CMAKE_BINARY_DIR}/tests/fake)
     set_tests_properties(gpu/device_node_played PROPERTIES LABELS gpu TIMEOUT 600 RUN_SERIAL ON ENVIRONMENT "SLUICE_BIN=${CMAKE_BINARY_DIR}/bin")
-    sl_test(swapper_played_test LABEL gpu SOURCES gpu/swapper_played_test.c unit/stepped_env.c LIBS sluice_swapper)
+    sl_test(swapper_played_test LABEL gpu SOURCES gpu/swapper_played_test.c unit/ipc/msg/stepped_env.c LIBS sluice_swapper)
     set_tests_properties(gpu/swapper_played_test PROPERTIES ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/tests/fake")
     add_dependencies(swapper_played_test fake_cuda)
 endif()

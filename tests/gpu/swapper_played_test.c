@@ -6,7 +6,7 @@
 #include "ipc/shm/sl_index.h"
 #include "tests/support/fake_cuda.h"
 #include "tests/support/own_id.h"
-#include "tests/unit/stepped_env.h"
+#include "tests/unit/ipc/msg/stepped_env.h"
 
 #include <check.h>
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  * redis-server: one node finds another's keys; the server dies, is stopped, and returns. */
 #include "actors/transporter/publish/feed.h"
 #include "tests/support/redis_server.h"
-#include "tests/unit/index_support.h"
+#include "tests/unit/ipc/shm/index_support.h"
 
 #include <errno.h>
 #include <poll.h>

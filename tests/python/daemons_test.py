@@ -30,7 +30,7 @@ HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
 ECHO = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 GET = b"GET /hidden HTTP/1.1\r\n"
 TOKEN = b"Authorization: Bearer a token of some length\r\n"
-# Requests that two servers could parse differently, and the status that refuses them. tests/unit/http_test.c has the same for http.c.
+# Requests that two servers could parse differently, and the status that refuses them. tests/unit/client/tools/http_test.c has the same for http.c.
 DOUBTFUL = (
     (ECHO + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     (ECHO + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n", 400),
@@ -829,7 +829,7 @@ class Names(unittest.TestCase):
         self.assertEqual(said, ours)
 
     def test_keys_are_named_as_the_store_names_them(self):
-        """tests/unit/store_names_test.c has the same."""
+        """tests/unit/client/mooncake/store_names_test.c has the same."""
         tenant = library.tenant_prefix("t")
         self.assertEqual((library.tenant_prefix("default"), tenant), (b"", b"\x01t\x01"))
         for prefix, key, name in ((b"", b"a", b"a"), (b"", b"\x01a", b"\x01\x01\x01a"), (tenant, b"a", b"\x01t\x01a"), (b"", "\u00e4".encode(), b"\xc3\xa4")):

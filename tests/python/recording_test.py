@@ -199,7 +199,7 @@ class Order(unittest.TestCase):
 class Sizes(unittest.TestCase):
     def test_sizes_are_read_as_the_node_reads_them(self):
         """By the table of the C parser's own test."""
-        with open(os.path.join(python_support.ROOT, "tests/unit/parse_test.c"), encoding="utf-8") as file:
+        with open(os.path.join(python_support.ROOT, "tests/unit/runtime/base/parse_test.c"), encoding="utf-8") as file:
             table = file.read().partition("} sizes[] = {")[2].partition("\n};")[0]
         rows = re.findall(r'{"(.*)", ([^,]+), [^,}]+}', table)
         self.assertGreater(len(rows), 20)

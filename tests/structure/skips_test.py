@@ -71,7 +71,7 @@ class Sources(unittest.TestCase):
         self.assertEqual([path for path, text in self.files(".py") if "unittest.main(" in text and path != "tests/support/suite.py"], [])
 
     # One test of a suite whose others ran, and a program for hands.
-    PARTS = ("tests/unit/arena_test.c", "tests/unit/events_listener_test.c", "tests/unit/index_test.c", "tests/unit/segment_test.c", "tests/bench/directory_bench.c")
+    PARTS = ("tests/unit/ipc/shm/arena_test.c", "tests/unit/client/tools/events_listener_test.c", "tests/unit/ipc/shm/index_test.c", "tests/unit/ipc/shm/shm_file_test.c", "tests/bench/directory_bench.c")
 
     # Not suites of ctest, and those that decide later.
     OTHERS = {"tests/support/suite.py", "tests/gpu/nic_test.c", "tests/gpu/checkup_test.py", "tests/fresh/__main__.py", "tests/package/__main__.py"}

@@ -1,2 +1,2 @@
 # Tests the checker with which other suites judge histories.
-sl_test(linear_test LABEL unit SOURCES ${CMAKE_CURRENT_LIST_DIR}/linear_test.c LIBS sluice_ipc)
+sl_test(linear_test LABEL unit SOURCES unit/tests/linear_test.c LIBS sluice_ipc)

@@ -4,7 +4,8 @@
  * libssl makes the handshake (tcp/handshake.c), but would copy every byte of a record twice. It
  * also has one object for both directions, while a connection is received on one thread and sent on
  * another. So records are made here (core/aead.h) with the secrets of the handshake. They are
- * standard TLS: a peer with SSL_read and SSL_write understands them (tests/unit/records_test.c).
+ * standard TLS: a peer with SSL_read and SSL_write understands them
+ * (tests/unit/runtime/net/records_test.c).
  *
  * An opener or a sealer belongs to one thread at a time. */
 #ifndef SL_FABRIC_CORE_RECORDS_H

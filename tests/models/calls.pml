@@ -103,7 +103,7 @@ inline arm(came)
 #endif
 }
 
-inline poller_keep()
+inline poller_rearm_mailbox()
 {
     if
     :: polling ->
@@ -147,7 +147,7 @@ active [CLIENTS] proctype client()
         :: skip
         fi;
 #ifndef NO_KEEP_START
-        poller_keep();
+        poller_rearm_mailbox();
 #endif
         unlock();
         if
@@ -195,7 +195,7 @@ look:
         od;
 #ifndef NO_KEEP_LEAVE
         if
-        :: pumped -> poller_keep()
+        :: pumped -> poller_rearm_mailbox()
         :: else -> skip
         fi;
 #endif

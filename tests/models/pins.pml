@@ -23,7 +23,7 @@
  *   NO_FENCE_SLAB     slab_open: release between version 0 and the zeros of a slab of another class
  *   NO_RELEASE_RECORD record_write: release of the new version
  *   NO_RELEASE_KIND   record_set_kind: release of the kind of a record that has left its slot
- *   NO_RELEASE_GIVE   sl_pins_give: release between the last look at the bytes and the empty slot
+ *   NO_RELEASE_GIVE   sl_pins_release: release between the last look at the bytes and the empty slot
  *   NO_RECHECK, NO_SCAN, REUSE_VERSION: steps left out, as a cross-check */
 #define RECORDS 2
 #define SLOT        0 /* of the key: record + 1 */

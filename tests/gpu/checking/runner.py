@@ -25,7 +25,7 @@ class Step:
     """One command and its time limit.
 
     The command is fixed when the step is made. limit_s bounds the whole step. needs: programs, by name or path; the step is skipped if the
-    machine lacks one, but fails if one of ours is missing. read(ran, results) gets a Ran and the results of the steps before; it returns a
+    machine lacks one, but fails if one of ours is missing. read(ran, results) gets a StepRun and the results of the steps before; it returns a
     dict with any of reason (why it failed), rows (each with a "kind"), notes. Without it only the exit code counts, and rows are the
     objects of the last line that is JSON."""
 
@@ -137,7 +137,7 @@ def tail(file, length_bytes):
 
 
 def run(command, environment, limit_s, root):
-    """(Ran, notes): runs the command to its end or its limit. root: this process, to which its orphans are reparented."""
+    """(StepRun, notes): runs the command to its end or its limit. root: this process, to which its orphans are reparented."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start, notes = time.monotonic(), []
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True)

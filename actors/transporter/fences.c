@@ -1,6 +1,6 @@
-/* actors/transporter/fences.c - FENCE: waits until nothing uses the memory that it names. With
- * claims: we may still read into them (pull). Without claims: an op, or all that the sender asked
- * for, ended, and peers or we may still access its device blocks (handover). */
+/* actors/transporter/fences.c - FENCE: is answered when nothing uses the memory that it names. With
+ * claims: fetch batches may still read into them. Without claims: an op, or all that the sender
+ * asked for, has ended, but pulls and hand-overs may still access its device blocks. */
 #include "actors/transporter/handover/handover.h"
 #include "actors/transporter/internal.h"
 #include "actors/transporter/pull/pull.h"

@@ -296,7 +296,7 @@ static void answered(struct transporter *self, struct tr_peer *peer, const struc
 static const struct frame {
     uint32_t type;
     void (*handle)(struct transporter *self, struct tr_peer *peer,
-                   const struct sl_msg *msg); /* NULL: not expected */
+                   const struct sl_msg *msg); /* NULL: tr_frame does all that is needed */
 } frames[] = {
     {SL_MSG_PEER_HELLO, NULL},
     {SL_MSG_PEER_HELLO_REPLY, NULL}, /* see tr_frame */
@@ -414,8 +414,8 @@ static void reply_handle(struct transporter *self, const struct sl_msg *msg)
     if (sl_calls_match(self->calls, msg, &call)) {
         tr_calls_ended(self, &call, msg);
     } else if (msg->type == SL_MSG_HELLO_REPLY && msg->code == SL_OK && !self->pins_known) {
-        /* Our HELLO named the pin segment, which exists since init. A registrar that starts later
-         * opens the segments that its predecessor knew before it serves. */
+        /* Our HELLO named the pin file, which exists since init. A registrar that starts later
+         * opens the pin files that its predecessor knew before it serves. */
         self->pins_known = true;
         self->memory_due_ns = 0;
     }

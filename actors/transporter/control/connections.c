@@ -1,4 +1,4 @@
-/* actors/transporter/control/connections.c - see strangers.h.
+/* actors/transporter/control/connections.c - see connections.h.
  *
  * Events are read later than they happen, so a descriptor in an event may already be closed and
  * reused. Each connection is therefore held by a descriptor of our own (dup), which is checked at
@@ -142,7 +142,7 @@ static uint32_t place_of(const struct control_connections *self, int fd)
     return SL_UNAUTH_NONE;
 }
 
-/* For ZeroMQ it looks as if the peer had closed its end. */
+/* Ends a connection. For ZeroMQ it looks as if the peer had closed it. */
 static void place_end(struct control_connections *self, uint32_t index)
 {
     (void)shutdown(self->places[index].own, SHUT_RDWR);
@@ -184,7 +184,7 @@ static void connection_add(struct control_connections *self, int fd)
     struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
     uint32_t old = place_of(self, fd);
     if (old != SL_UNAUTH_NONE) {
-        place_free(self, old); /* its disconnect event is still queued */
+        place_free(self, old); /* ZeroMQ closed it without an event */
     }
     int own = own_of(self, fd, &from);
     if (own < 0) {

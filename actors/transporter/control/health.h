@@ -28,7 +28,7 @@ struct sl_peer_health {
 void sl_peer_health_init(struct sl_peer_health *health, const struct sl_peer_health_limits *limits);
 /* Call when a greeting was answered. */
 void sl_peer_health_heard(struct sl_peer_health *health, uint64_t now_ns);
-/* Call when the peer disappeared or restarted: earlier failures no longer count. */
+/* Call when the peer restarted: earlier failures no longer count. */
 void sl_peer_health_renew(struct sl_peer_health *health);
 /* A request or transfer succeeded, or failed. random: any bits, for the jitter. */
 void sl_peer_health_worked(struct sl_peer_health *health);

@@ -73,7 +73,7 @@ sl_err ho_rights_make(struct handover *ho, struct ho_loan *loan, const struct ho
     return ready ? SL_OK : SL_ERR_BUSY;
 }
 
-/* ---- the fabric's news ---- */
+/* ---- callbacks of the fabric ---- */
 
 static struct ho_grant *grant_of(struct handover *ho, uint32_t handle)
 {

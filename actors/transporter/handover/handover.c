@@ -86,8 +86,8 @@ void tr_handover_step(struct transporter *self, uint64_t now_ns)
 
 /* ---- peers ---- */
 
-/* Ends the loans to the peer and the takes from it, except those of its current `incarnation`; 0:
- * all of them. */
+/* Ends the loans to the peer and the takes from it that began with another incarnation than this
+ * one; 0: all. A loan that began before the peer sent a greeting has none yet, and continues. */
 static void peer_end(struct handover *ho, const struct tr_peer *peer, uint64_t incarnation,
                      sl_err code, const char *text)
 {

@@ -21,7 +21,7 @@
 #define HO_PIECES_MAX      512u /* per message */
 #define HO_PARTS_MAX       4096u
 #define HO_READS_MAX       TR_HANDOVER_READS_MAX
-#define HO_UNREAD_MAX      64u    /* announced messages of a loan that decode has not read yet */
+#define HO_UNREAD_MAX      64u    /* messages of a loan that decode has not read yet */
 #define HO_PLACES_MAX      16384u /* of one transfer: a message may take several transfers */
 #define HO_SOON_NS         (5 * SL_NS_PER_MS)
 #define HO_REPEAT_NS       (50 * SL_NS_PER_MS)
@@ -214,8 +214,8 @@ void ho_rights_end(struct handover *ho, struct ho_loan *loan);
 
 /* ---- take.c ---- */
 /* Handles a message of a loan. Gives the code to answer and its message number. SL_OK: the message
- * was read. SL_ERR_BUSY: messages up to the number have arrived. SL_ERR_NOT_FOUND: no BRING for it
- * yet. *fresh: it was accepted now and is answered after it was read. peer NULL: this node. */
+ * was read, or ended the take. SL_ERR_BUSY: messages up to the number have arrived. NOT_FOUND: no
+ * BRING yet, or too many reads. *fresh: accepted now, answered after it was read. peer NULL: us. */
 sl_err ho_take_message(struct handover *ho, struct tr_peer *peer, const struct sl_msg *msg,
                        uint32_t *number, bool *fresh, struct sl_error *why);
 /* Ends the take; only the first reason counts. */
@@ -226,7 +226,7 @@ void ho_takes_step(struct handover *ho, uint64_t now_ns);
 void ho_takes_fini(struct handover *ho);
 
 /* ---- read.c ---- */
-/* Errors: SL_ERR_NO_MEMORY. */
+/* Starts to read an accepted message. Errors: SL_ERR_NO_MEMORY. */
 sl_err ho_read_begin(struct handover *ho, struct ho_take *take, const struct sl_msg *msg,
                      struct sl_error *why);
 /* Finds the read of this message; NULL: it was already read. */

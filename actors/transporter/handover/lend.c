@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RIGHTS_NS  (2 * SL_NS_PER_S) /* rights may wait for others, and verbs is slow */
+#define RIGHTS_NS  (2 * SL_NS_PER_S) /* shortest wait until all is sent: rights take time */
 #define POOL_SHARE 4u                /* divisor of a pool: limit for unread loans */
 
 static void message_drop(struct ho_loan *loan, uint32_t at)
@@ -316,8 +316,8 @@ static bool slot_equal(const struct tr_slot *slot, const struct tr_slot *other)
            slot->device_block == other->device_block;
 }
 
-/* First piece of a part. Device memory is allowed if another node reads it, because that node
- * checks the bytes. On one node the CPU would have to copy them. */
+/* Begins a part with its first piece. Device memory is allowed if another node reads it, because
+ * that node checks the bytes. On one node the CPU would have to copy them. */
 static sl_err share_begin(struct handover *ho, struct ho_loan *loan, struct ho_share *share,
                           const struct tr_slot *slot, struct sl_error *why)
 {

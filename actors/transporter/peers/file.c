@@ -2,8 +2,8 @@
  * cluster manager can add nodes without a restart.
  *
  * Each line is NAME@IP:PORT; empty lines and those that begin with # are ignored. As everywhere,
- * the key files decide which nodes are connected. Removing a line ends nothing: its peer stays for
- * as long as it answers. Lines without a key or a usable address are tried again. */
+ * the key files decide which nodes are connected. Removing a line ends nothing: its peer stays.
+ * Lines without a key or a usable address are tried again. */
 #include "actors/transporter/peers/peers.h"
 #include "runtime/base/sl_trust.h"
 

@@ -109,6 +109,7 @@ static void readmit(struct transporter *self, struct tr_peer *peer)
     sl_log_write(self->env->log, SL_LOG_INFO, 0, "node %s: its key exists again", peer->name);
 }
 
+/* Reads the keys of all peers again: expels peers without their key, readmits those with one. */
 static void look(struct transporter *self)
 {
     for (uint32_t i = 0; i < self->peer_count; i++) {

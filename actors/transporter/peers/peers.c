@@ -53,7 +53,7 @@ struct tr_peer *tr_peer_get(struct transporter *self, const char *name, struct s
         return NULL;
     }
     peer = &self->peers[at];
-    if (at < self->peer_count) { /* drop what its old peer left */
+    if (at < self->peer_count) { /* peers_file may list its old peer: apply it again */
         sl_missing_forget_peer(self->missing, at);
         self->peers_file_digest = 0;
     }

@@ -19,7 +19,7 @@ static inline uint64_t tr_peer_cookie(const struct transporter *self, const stru
 {
     return tr_peer_number(self, peer) + 1;
 }
-/* Sends greetings that are due. Gives the time of the next one. */
+/* Steps members.c and file.c, and sends greetings that are due. Gives when to call again. */
 uint64_t tr_peers_step(struct transporter *self, uint64_t now_ns);
 void tr_peer_hello(struct transporter *self, struct tr_peer *peer, const struct sl_msg *msg,
                    const struct sl_control_frame *frame);
@@ -74,7 +74,7 @@ bool tr_question_answered(struct transporter *self, struct tr_peer *peer,
                           const struct sl_msg *reply);
 /* Cancels the question: later answers are ignored. */
 void tr_question_end(struct transporter *self, struct tr_question *question);
-/* Ends overdue questions, which counts as failures of the peers. Gives the time of the next one. */
+/* Ends overdue questions; peers silent for peer_timeout have failed. Gives the next time. */
 uint64_t tr_questions_step(struct transporter *self, uint64_t now_ns);
 
 /* ---- members.c: members of the directory ---- */

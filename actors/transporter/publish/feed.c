@@ -7,12 +7,12 @@
 
 #define FEED_OPEN_NS \
     (200 * SL_NS_PER_MS) /* until a missing index exists: interval of attempts to open it */
-#define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* no server; again() reports its return */
+#define FEED_AWAY_NS    (100 * SL_NS_PER_MS) /* no server: sl_directory_feed_republish follows */
 #define FEED_REFUSED_NS (5 * SL_NS_PER_MS)   /* the directory's queue is full */
 #define FEED_REST_NS    (2 * SL_NS_PER_S)    /* limit of the pause after a long walk */
 #define FEED_BUCKETS    4096u                /* in one slice: 256 KiB of table */
 #define FEED_SLOTS      65536u
-#define FEED_BURST_NS   (100 * SL_NS_PER_MS) /* of the rate: what may come at once */
+#define FEED_BURST_NS   (100 * SL_NS_PER_MS) /* of the rate: largest saved credit */
 
 /* Rate limit: credit in keys x 10^9. */
 struct bucket {
@@ -94,6 +94,7 @@ static void mark_set(struct sl_directory_feed *feed)
     feed->mark.told = stats.told;
 }
 
+/* Handles acknowledgements: ends the hold, and advances published_ns. */
 static void mark_look(struct sl_directory_feed *feed)
 {
     struct sl_directory_stats stats;

@@ -2,8 +2,8 @@
  *
  * The feed walks the shared index (ipc/shm/sl_index_changes.h); the registrar is not involved. A
  * change is published by the next walk, walk_ns after the last one ended, or four times the
- * duration of that one (2 s at most) if this is longer. Published keys are refreshed before they
- * expire, and all of them after again(). */
+ * duration of that one (2 s at most) if this is longer, to use about a fifth of a core. Published
+ * keys are refreshed before they expire, and all after sl_directory_feed_republish. */
 #ifndef SL_TRANSPORTER_PUBLISH_FEED_H
 #define SL_TRANSPORTER_PUBLISH_FEED_H
 

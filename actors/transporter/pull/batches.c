@@ -330,7 +330,6 @@ static void fetch_batch_pinned(struct transporter *self, struct tr_question *que
     }
 }
 
-/* Releases pins that arrived too late. */
 void tr_fetch_batch_pinned_late(struct transporter *self, const struct tr_peer *peer,
                                 const struct sl_msg *reply)
 {

@@ -184,7 +184,7 @@ static bool unit_wait(struct transporter *self, struct tr_unit *unit, const stru
 
 /* ---- a request ---- */
 
-/* First the groups, whose parts are the first keys, then each remaining key by itself. */
+/* A BRING. Its units: the groups, whose parts are the first keys, then each remaining key. */
 struct request {
     const struct sl_body_bring *body;
     const struct tr_items *items; /* destinations of a pull; else NULL */

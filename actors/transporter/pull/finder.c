@@ -1,8 +1,8 @@
 /* actors/transporter/pull/finder.c - which peers to ask for a key: looks it up in the directory.
  *
  * If there is no directory, all peers are candidates. If the directory is unreachable, or does not
- * answer within its share of a BRING's time, a few known and living peers are asked for each key.
- * The directory is not trusted (members.c). */
+ * answer within its share of a BRING's time, the candidates are the configured peers and a few
+ * other living ones. The directory is not trusted (members.c). */
 #include "actors/transporter/pull/pull.h"
 #include "ipc/shm/sl_index_changes.h"
 

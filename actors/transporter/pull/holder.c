@@ -1,7 +1,7 @@
 /* actors/transporter/pull/holder.c - PEER_PIN: time-limited pins through which peers read our
  * values.
  *
- * The pins are in this process's pin segment, so they end with it. A peer's pins end by PEER_UNPIN,
+ * The pins are in this process's pin file, so they end with it. A peer's pins end by PEER_UNPIN,
  * by their time limit, or when the peer restarts. A later read of the peer may get other bytes,
  * which its digest check detects. Values that are only on disk are promoted first. */
 #include "actors/transporter/pull/pull.h"

@@ -103,8 +103,8 @@ static void seek_answered(struct transporter *self, struct tr_question *question
         reply->body.seek_reply.items.count == seek->count) {
         sl_peer_health_worked(health);
         seek_merge(seek, number, reply->body.seek_reply.items.at);
-    } else if (reply == NULL || reply->code != SL_ERR_PERMISSION) { /* it serves us nothing */
-        seek->missed = true;
+    } else if (reply == NULL || reply->code != SL_ERR_PERMISSION) {
+        seek->missed = true; /* not with PERMISSION: we may remove nothing there */
     }
     if (question->waited == 0) {
         seek_answer(self, seek);
@@ -168,7 +168,7 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
     if (seek->count > 0) {
         peers_ask(self, seek, msg);
     }
-    if (body->remove == false) { /* their answers void remembered misses */
+    if (body->remove == false) { /* peers are asked now, so remembered misses are void */
         for (uint32_t i = 0; i < seek->count; i++) {
             sl_missing_forget_key(self->missing, key_hash(&body->keys.at[i]));
         }

@@ -164,7 +164,7 @@ static void unit_pulled(struct transporter *self, struct tr_unit *unit, sl_err c
 {
     uint64_t bytes = 0, again_bytes = 0;
     for (uint32_t k = 0; k < unit->part_count; k++) {
-        bytes += unit->parts[k].length_bytes; /* equals spot_bytes in a pull */
+        bytes += unit->parts[k].length_bytes; /* equals slot_bytes in a pull */
         again_bytes += (unit->parts[k].read_count - 1) * unit->parts[k].length_bytes;
     }
     if (code == SL_OK) {

@@ -21,8 +21,8 @@ struct tr_verify_batch {
     uint64_t trace_id, deadline_ns, cookie; /* cookie: of the call */
 };
 /* Asks the swapper of the next rank about all parts that are due there (COPY with `look`). *asked:
- * some were due. The answer or timeout is reported to the calls. Errors, also set as codes of these
- * parts: SL_ERR_INVALID (not whole layers), those of tr_slot_layers and sl_calls_send. */
+ * some were due. The answer, or a timeout, ends the call *call_seq. Errors, also set as codes of
+ * these parts: SL_ERR_INVALID (not whole layers), those of tr_slot_layers and sl_calls_send. */
 sl_err tr_verify_ask(struct transporter *self, struct tr_verify_batch *looks, uint64_t *call_seq,
                      bool *asked, struct sl_error *why);
 /* Fills the codes of the parts that were asked for: SL_ERR_CORRUPT (wrong digest), SL_ERR_PROTOCOL

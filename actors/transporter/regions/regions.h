@@ -7,7 +7,7 @@
 
 /* ---- regions.c ---- */
 /* Chooses the NICs and the maximum region size from settings and environment. Errors:
- * SL_ERR_CONFIG. */
+ * SL_ERR_CONFIG, those of tr_nic_choose. */
 sl_err tr_regions_init(struct transporter *self, struct sl_error *why);
 
 /* ---- memory.c ---- */

@@ -1,7 +1,6 @@
-/* actors/transporter/state/fenced.h - which requests a FENCE covers: those of its op with a lower
- * number, or with op id 0 all earlier requests of the same sender, including its predecessors of
- * that name. Fences are remembered, so that a request that arrives after its fence is not started.
- * Pure functions. */
+/* actors/transporter/state/fenced.h - which requests a FENCE covers: earlier ones (by number) of
+ * its sender or a predecessor of that name, of the same op or, with op id 0, of all ops. Fences are
+ * remembered, so that a request that arrives after its fence is not started. Pure functions. */
 #ifndef SL_TRANSPORTER_STATE_FENCED_H
 #define SL_TRANSPORTER_STATE_FENCED_H
 

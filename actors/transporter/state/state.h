@@ -296,7 +296,7 @@ struct transporter {
     uint64_t memory_due_ns;
     bool memory_replaced; /* the arena was recreated, so this process must restart */
     struct sl_pins *pins;
-    bool pins_known; /* the registrar has opened our pin segment */
+    bool pins_known; /* the registrar has opened our pin file */
 
     struct tr_pin_set *pin_sets; /* TR_PIN_SETS_MAX */
     uint32_t pin_set_hint;       /* the set that was read last */

@@ -442,7 +442,7 @@ void sl_directory_step(struct sl_directory *self, uint64_t now_ns)
     if (self->link.phase != LINK_UP) {
         return;
     }
-    if (self->stranger) { /* soon, but not for every stale holder */
+    if (self->stranger) { /* refresh soon, but not for every stale holder */
         self->stranger = false;
         self->refresh_ns = SL_MIN(self->refresh_ns, self->refreshed_ns + self->node_ttl_ns / 30);
     }

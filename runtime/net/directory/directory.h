@@ -11,10 +11,11 @@
  *
  * It is a hash, so that a restarted node replaces its former entry. A holder counts only while its
  * node has a record with the same incarnation. Nothing waits for the server: while it is
- * unreachable, look-ups fail at once, and a late reply ends the connection. Every byte from it is
- * bounded and checked.
+ * unreachable, look-ups fail at once, and a missing reply ends the connection. Every byte from it
+ * is bounded and checked.
  *
- * One thread. Only sl_directory_step calls back; callbacks may call all but step and close. */
+ * One thread. Only sl_directory_step calls back, and sl_directory_leave if its send fails.
+ * Callbacks may call all but these and close. */
 #ifndef SL_DIRECTORY_DIRECTORY_H
 #define SL_DIRECTORY_DIRECTORY_H
 

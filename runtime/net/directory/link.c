@@ -21,7 +21,7 @@
 
 /* ---- the parser's output, in fixed memory ---- */
 
-/* Any value that is not NULL: it is not used. */
+/* What the parser's callbacks return: the parser only checks for NULL. */
 static void *parsed(struct directory_link *link)
 {
     return link;

@@ -35,7 +35,7 @@ enum sl_near {
 };
 const char *sl_near_text(enum sl_near near); /* "same switch"; "?" if invalid */
 /* How near two functions are. *hops (may be NULL): number of steps between them below their common
- * ancestor, 0 if they share no bridge. */
+ * ancestor, 0 if they share no root port. */
 enum sl_near sl_pci_near(const struct sl_pci_place *a, const struct sl_pci_place *b,
                          uint32_t *hops);
 /* Reads the location of the PCI function whose directory `path` leads to, through links. Only the

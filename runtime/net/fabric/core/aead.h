@@ -32,7 +32,7 @@ struct sl_aead {
     bool seals;
 };
 
-/* Gives one without a key; closed on failure. fini accepts zeroes and erases the key. Errors:
+/* Opens *aead without a key; closed on failure. fini accepts zeroes and erases the key. Errors:
  * SL_ERR_UNSUPPORTED (suite), SL_ERR_NO_MEMORY. */
 sl_err sl_aead_init(struct sl_aead *aead, uint16_t suite, bool seals, enum sl_aead_by by,
                     struct sl_error *why);

@@ -74,7 +74,7 @@ enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FA
 
 struct sl_fabric_options {
     const char *kind;    /* name of a back end (open.c): "tcp", "verbs"; borrowed */
-    const char *address; /* tcp: "IP" or "IP:PORT" to listen at; "": do not listen */
+    const char *address; /* tcp: IP[:PORT] to listen at, up to 16 with commas; "": do not */
     const char *nic;     /* verbs: DEVICE[:PORT], up to 16 with commas; "": the first usable */
     int32_t gid_index;   /* verbs; -1: chosen automatically */
     uint32_t lanes;      /* 1..SL_FABRIC_LANES_MAX */
@@ -224,7 +224,7 @@ struct sl_fabric_transfer {
  * peer refuses key or range), SL_ERR_CORRUPT (digest). Errors: SL_ERR_NOT_FOUND (peer, key,
  * memory), SL_ERR_BUSY (memory is not registered yet), SL_ERR_INVALID (range, places, count, a key
  * of another peer, a digest of bytes in a dmabuf), SL_ERR_LIMIT (tables full), SL_ERR_UNREACHABLE
- * (every rail's link that the key needs was lost). */
+ * (a ticket that is void on every rail, because the links were lost). */
 sl_err sl_fabric_post(struct sl_fabric *fabric, const struct sl_fabric_transfer *transfer,
                       struct sl_error *why);
 /* Cancels transfers with this cookie: they end with SL_ERR_CANCELLED, or an earlier result. Gives

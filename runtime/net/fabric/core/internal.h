@@ -128,7 +128,7 @@ struct fabric_grant {
     struct fabric_place *places; /* memory of that range */
     uint32_t index, peer_index;
     uint16_t slot_generation;
-    /* Bit masks of rails: have the grant; key works or failed; link was lost before that. */
+    /* Rails (bits) that have the grant; whose key works or failed; whose link was lost before. */
     uint16_t on, ready, lost;
     uint8_t state;
     bool ticket;         /* of unread memory: verbs makes rights of its own */

@@ -16,7 +16,7 @@
 
 #define RING_ENTRIES_MAX 4096u
 #define ORDERS_A_SLOT    3u /* a late cancel, a start, and its cancel */
-#define TOLD_LATE_MAX    4u /* values of a chain that a busy mover may report late */
+#define TOLD_LATE_MAX    4u /* values of a chain for which a busy mover wakes the owner */
 
 enum order_kind { ORDER_RECEIVE, ORDER_SEND, ORDER_CANCEL };
 struct order {

@@ -88,7 +88,7 @@ enum sl_fabric_link sl_fabric_peer_link(const struct sl_fabric *fabric, uint32_t
     return peer == NULL ? SL_FABRIC_DOWN : link_of_all(fabric, peer->index);
 }
 
-/* Fails if no rail can use the address. */
+/* Fails if a part is invalid, or no rail can use its part. A single rail must have one. */
 sl_err sl_fabric_peer_address(struct sl_fabric *fabric, uint32_t handle, const void *blob,
                               uint32_t length_bytes, struct sl_error *why)
 {
@@ -278,7 +278,7 @@ static bool link_report(struct sl_fabric *fabric, uint32_t handle, enum sl_fabri
 }
 
 /* A peer is up from its first link to its last. It is reported as down after the last link, even if
- * others are connecting: receivers rely on it that all grants are void. */
+ * others are connecting: users of link() rely on it that all tickets are void then. */
 static void link_changed(struct fabric_peer *peer, enum sl_fabric_link link)
 {
     struct sl_fabric *fabric = peer->rail->fabric;

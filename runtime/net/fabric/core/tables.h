@@ -96,7 +96,7 @@ struct fabric_blob {
     const void *parts[FABRIC_RAILS_MAX]; /* NULL: none */
     uint32_t lengths[FABRIC_RAILS_MAX];
 };
-/* Joins the parts; 0: they do not fit. Parts that do not fit after others are left out. */
+/* Joins the parts; 0: none, or none fits. Parts that do not fit after others are left out. */
 uint32_t fabric_blob_write(uint32_t count, const struct fabric_blob *blob, void *out);
 /* Splits a blob into parts, borrowed from it. Errors: SL_ERR_PROTOCOL, SL_ERR_VERSION. */
 sl_err fabric_blob_read(const void *bytes, uint32_t length_bytes, struct fabric_blob *out,

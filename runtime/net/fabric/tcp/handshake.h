@@ -32,7 +32,7 @@ sl_err sl_handshake_begin(struct sl_tls *tls, const struct sl_handshake_options 
                           struct sl_handshake **out, struct sl_error *why);
 void sl_handshake_end(struct sl_handshake **handshake);
 /* Handles received bytes (0 bytes: starts). SL_OK: complete, both sides know the key; SL_ERR_BUSY:
- * continue. Errors: SL_ERR_PERMISSION (wrong or no key), SL_ERR_PROTOCOL. */
+ * continue. Errors: SL_ERR_PERMISSION (wrong or no key), SL_ERR_PROTOCOL, SL_ERR_NO_MEMORY. */
 sl_err sl_handshake_step(struct sl_handshake *handshake, const void *bytes, uint32_t length_bytes,
                          struct sl_error *why);
 /* Gives bytes to send, up to room_bytes, and their number. After a failure: the alert. */

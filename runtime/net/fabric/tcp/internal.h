@@ -153,12 +153,12 @@ void tcp_send_done(struct tcp_conn *conn, int result);
 const struct tcp_credentials *tcp_credentials_find(const struct fabric_rail *rail,
                                                    const uint8_t id[SL_WIRE_ID_BYTES]);
 /* ---- secure.c ---- */
-/* Errors: SL_ERR_NO_MEMORY, SL_ERR_UNSUPPORTED. */
+/* Errors: SL_ERR_NO_MEMORY. */
 sl_err tcp_secure_begin(struct tcp_conn *conn, struct sl_error *why);
 void tcp_secure_end(struct tcp_conn *conn); /* without operations; accepts a closed one */
 /* Handles received bytes of the handshake; 0 bytes: starts it. */
 void tcp_secure_greet(struct tcp_conn *conn, const void *bytes, uint32_t length_bytes);
-/* Starts a receive: tcp_recv_done is called in a turn. A lane is woken only for all of it. */
+/* Requests bytes; tcp_recv_done gets them in parts. On lanes a low-water mark saves wake-ups. */
 void tcp_secure_want(struct tcp_conn *conn, struct sl_runs to, uint32_t length_bytes,
                      struct sl_digest_stream *digest);
 void tcp_secure_cancel(struct tcp_conn *conn);
@@ -182,7 +182,7 @@ socklen_t tcp_sockaddr(const struct sl_wire_address *address, struct sockaddr_st
 void tcp_socket_options(const struct fabric_rail *rail, int fd);
 void tcp_connect(struct tcp_conn *conn, const struct sl_wire_address *address);
 void tcp_close(struct tcp_conn *conn);
-/* Closes the descriptor if no operation uses it. */
+/* Closes the descriptor and frees the connection; no operation may be in progress. */
 void tcp_closed(struct tcp_conn *conn);
 void tcp_due(struct tcp_conn *conn, uint64_t *due_ns, uint64_t at_ns);
 void tcp_part(struct tcp_conn *conn, const void *at, size_t length_bytes);
@@ -214,9 +214,9 @@ sl_err tcp_unauth_open(struct tcp *tcp, const struct sl_fabric_options *options,
                        struct sl_error *why);
 /* Registers an accepted connection. It, or another one, is closed if there are too many. */
 void tcp_unauth_add(struct tcp_conn *conn);
-/* The connection is authenticated, and is not displaced any more. */
-void tcp_unauth_named(struct tcp_conn *conn); /* sent an id, which it must prove */
-void tcp_unauth_proved(struct tcp_conn *conn);
+/* The connection has sent an id, which it must prove; it is displaced after those without one. */
+void tcp_unauth_named(struct tcp_conn *conn);
+void tcp_unauth_proved(struct tcp_conn *conn); /* authenticated: not displaced any more */
 void tcp_unauth_remove(struct tcp_conn *conn); /* a served connection closes */
 /* ---- serve.c ---- */
 void tcp_accepted(struct fabric_rail *rail, int fd);

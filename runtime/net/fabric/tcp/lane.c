@@ -507,7 +507,7 @@ void tcp_lane_received(struct tcp_conn *conn, int result)
     }
     lane_received(conn, (uint32_t)result);
     if (chained && conn->state == CONN_OPEN) {
-        tcp_lane_cancel(conn->lane); /* ended units that only the chain used */
+        tcp_lane_cancel(conn->lane); /* releases cancelled units that only the chain used */
     }
 }
 

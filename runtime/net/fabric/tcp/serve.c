@@ -312,8 +312,7 @@ void tcp_served_forget(struct fabric_rail *rail, uint32_t peer)
 /* ---- the end of a grant ---- */
 
 /* Deadline for answers being sent when their grant ends: a quarter of stall_ns, and time for all
- * bytes in parallel with other lanes. The waiting process is itself given up after stall_ns or so.
- */
+ * bytes in parallel with other lanes. A caller that waits longer is itself taken for dead. */
 static uint64_t ended_due_ns(const struct tcp_conn *conn)
 {
     const struct fabric_rail *rail = conn->rail;

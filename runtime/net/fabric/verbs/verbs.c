@@ -350,7 +350,7 @@ static void verbs_region_remove(struct fabric_rail *rail, struct fabric_region *
     (void)verbs_of(rail)->lib.verbs_dereg_mr(region->handle);
 }
 
-/* ---- turning ---- */
+/* ---- steps ---- */
 
 static void verbs_async(struct fabric_rail *rail)
 {

@@ -24,8 +24,8 @@ static uint32_t unit_sges(const struct fabric_rail *rail, const struct fabric_un
 }
 
 /* A completion ends all earlier units, so requests posted together need few: one after a number of
- * units or bytes (so that digests begin early), and one for the last. Other units wait only that
- * much longer. */
+ * units or bytes (so that digests begin early), and one for the last. The end of a unit is
+ * noticed that much later at most. */
 struct signals {
     uint32_t units;
     uint64_t bytes;

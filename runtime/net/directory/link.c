@@ -21,7 +21,7 @@
 
 /* ---- the parser's output, in fixed memory ---- */
 
-/* What the parser's callbacks return: the parser only checks for NULL. */
+/* Gives the result of the parser's callbacks: the parser only compares it with NULL. */
 static void *parsed(struct directory_link *link)
 {
     return link;

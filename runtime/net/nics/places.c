@@ -96,7 +96,7 @@ enum sl_near sl_pci_near(const struct sl_pci_place *a, const struct sl_pci_place
            a->steps[shared] == b->steps[shared]) {
         shared++;
     }
-    if (shared > 0) { /* one root port; one switch if at most its port is between, for each */
+    if (shared > 0) { /* one root port; one switch if at most one port is between it and each */
         apart = a->depth + b->depth - 2 * shared;
         bool direct = a->depth - shared <= 2 && b->depth - shared <= 2;
         near = direct ? SL_NEAR_SWITCH : SL_NEAR_ROOT_PORT;

@@ -69,7 +69,7 @@ struct sl_fabric_events {
     bool (*may_read)(void *context, uint64_t cookie, uint64_t offset_bytes, uint64_t length_bytes);
 };
 
-/* Soft-RoCE does not restrict a reader to the range of a window: SOUND then uses none. */
+/* SOUND: not on Soft-RoCE, which does not restrict a reader to the range of a window. */
 enum sl_fabric_windows { SL_FABRIC_WINDOWS_SOUND, SL_FABRIC_WINDOWS_NEVER, SL_FABRIC_WINDOWS_ANY };
 
 struct sl_fabric_options {

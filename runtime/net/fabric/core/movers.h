@@ -54,7 +54,7 @@ struct sl_low_water {
 };
 void sl_low_water_set(struct sl_low_water *low, int fd, uint32_t bytes);
 
-/* A value that continues a chain if this is its head. */
+/* A further value of a chain, which must begin with this head. */
 struct sl_mover_step {
     struct sl_runs to;
     uint32_t length_bytes;

@@ -296,7 +296,7 @@ static sl_err next_take(struct handover *ho, struct ho_take *take, const struct 
                         struct sl_error *why)
 {
     const struct sl_body_peer_lend *body = &msg->body.peer_lend;
-    sl_err err = take->last ? sl_fail(why, SL_ERR_INVALID, "the last message was before") : SL_OK;
+    sl_err err = take->last ? sl_fail(why, SL_ERR_INVALID, "a message after the last one") : SL_OK;
     err = err == SL_OK ? keys_open(ho, take, body, why) : err;
     err = err == SL_OK ? pieces_count(take, body, why) : err;
     err = err == SL_OK ? ho_read_begin(ho, take, msg, why) : err;

@@ -421,7 +421,7 @@ class Flags(unittest.TestCase):
                 ("a.json", "", "a.json:1"), ("a.json", '{"root_fs_dir": "a\\u0000b"}', "zero byte"), ("a.json", " " * (MIB + 1), "larger than 1 MiB"),
                 ("a.yaml", "# a comment\nport: 7\nenable_offload: true\ndefault_kv_lease_ttl: 5s\n", fine),
                 ("a.yml", "---\r\nport: '7' # seven\r\n\r\nenable_offload: on\r\ndefault_kv_lease_ttl: \"5000\"\r\n", fine),
-                ("a.yaml", "port: 7\nprt: 8\n", "a.yaml:2: unknown flag 'prt'"), ("a.yaml", "port: [7]\n", "a.yaml:1: lines of `name: value`"),
+                ("a.yaml", "port: 7\nprt: 8\n", "a.yaml:2: unknown flag 'prt'"), ("a.yaml", "port: [7]\n", "a.yaml:1: expected a line of `name: value`"),
                 ("a.yaml", "port:\n  deep: 7\n", "a.yaml:1"), ("a.yaml", "port: &x 7\n", "a.yaml:1"), ("a.yaml", "port: 7\nport: 8\n", "a.yaml:2"),
                 ("a.yaml", "port: 7\n\t- x: [\n", "a.yaml:2"), ("a.yaml", "just a text\n", "`name: value`")):
             with self.subTest(text=text[:40]), tempfile.TemporaryDirectory() as directory:

@@ -23,12 +23,12 @@ _library = ctypes.PyDLL(os.path.join(os.path.dirname(os.path.realpath(__file__))
 for _name, _result, _arguments in (
         ("create", c_int, (POINTER(_Options), POINTER(c_void_p))), ("destroy", None, (POINTER(c_void_p),)),
         ("now", None, (c_void_p, c_uint32, c_uint64)), ("use", None, (c_void_p, c_uint32, c_int)),
-        ("say", None, (c_void_p, c_uint32, c_int, c_int)), ("enter", c_uint32, (c_void_p, c_uint64, c_uint32, POINTER(_Wanted))),
+        ("hint", None, (c_void_p, c_uint32, c_int, c_int)), ("enter", c_uint32, (c_void_p, c_uint64, c_uint32, POINTER(_Wanted))),
         ("next", c_uint32, (c_void_p, c_bool)), ("first", c_uint32, (c_void_p,)), ("user", c_uint32, (c_void_p, c_uint32)),
         ("leave", None, (c_void_p, c_uint32)), ("chance", c_double, (c_void_p, c_uint32, c_uint64))):
     _function = getattr(_library, "sl_density_" + _name)
     _function.restype, _function.argtypes = _result, _arguments
-_use, _say, _enter = _library.sl_density_use, _library.sl_density_hint, _library.sl_density_enter
+_use, _hint, _enter = _library.sl_density_use, _library.sl_density_hint, _library.sl_density_enter
 
 
 def _number(block):
@@ -67,7 +67,7 @@ class Density:
                 unit = units.get(ids[i]) if to[i] else None
                 if unit:
                     _use(at, unit, hint)
-                    _say(at, unit, hint, PRIORITY_NORMAL)
+                    _hint(at, unit, hint, PRIORITY_NORMAL)
             wanted = _Wanted(0, max(stored, 1), False, hint, PRIORITY_NORMAL)
             for i, block in enumerate(ids):
                 if to[i] and block not in units:

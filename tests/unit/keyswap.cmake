@@ -14,7 +14,7 @@ elseif(SL_PYTHON3)
     sl_by_content(launcher OF CMakeLists.txt CMakePresets.json runtime tests/unit/runtime/keys/keys_lines.c tests/unit/runtime/keys/keys_cross_check.py
         TOOLS "${CMAKE_C_COMPILER} --version" "${SL_PYTHON3} --version" "pkg-config --modversion libxxhash")
     add_test(NAME unit/keys_cross_check
-        COMMAND ${launcher} ${SL_PYTHON3} unit/runtime/keys/keys_cross_check.py $<TARGET_FILE:keys_lines>)
+        COMMAND ${launcher} ${SL_PYTHON3} ${CMAKE_CURRENT_SOURCE_DIR}/unit/runtime/keys/keys_cross_check.py $<TARGET_FILE:keys_lines>)
 else()
     add_test(NAME unit/keys_cross_check COMMAND ${CMAKE_COMMAND} -E echo "skipped: python3 was not found")
     set_tests_properties(unit/keys_cross_check PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")

@@ -30,7 +30,7 @@ from ._order import Density
 FEW = 10_000  # references: with fewer the result is uncertain
 SMALL_GAIN = 0.5  # points
 APART = 1.0  # points between the model and the node
-REUSE_MIN = 0.2  # least reuse probability for admission `reuse`
+REUSE_MIN = 0.15  # least reuse probability for admission `reuse`: disk_admission_min
 SEGMENT_BYTES = 64 << 20  # disk_segment's default, for nodes without a disk
 PAGE_BYTES = 4096
 MS_A_DAY, HOUR_MS = 86_400_000, 3_600_000

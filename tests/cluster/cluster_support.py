@@ -196,7 +196,7 @@ class Cluster:
     def __init__(self, count, settings=(), unknown_node=None, memory="128MiB", ranks=1, disk="0", use_directory=False,
                  twin=None):
         """twin: the name of a node of which another one with its keys exists, cluster.twin, that the test starts.
-        stranger: a node that knows the others' addresses and keys, but is unknown to them. guided: no peer is configured;
+        unknown_node: a node that knows the others' addresses and keys, but is unknown to them. use_directory: no peer is configured;
         all are found in a redis-server of the cluster's (cluster.redis)."""
         self.directory = tempfile.mkdtemp(prefix="sl-keys-")
         self.names = [chr(ord("a") + i) for i in range(count)]

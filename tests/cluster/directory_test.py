@@ -19,7 +19,7 @@ from node_support import TRACE, expected_hits
 
 REQUESTS = int(os.environ.get("SL_TRACE_REQUESTS", "400"))
 # The time limit is generous: these tests are about a server that is down, not about a slow one.
-USE_DIRECTORY = {"guided": True, "settings": ["--directory-timeout", "10s", "--directory-walk", "5ms"]}
+USE_DIRECTORY = {"use_directory": True, "settings": ["--directory-timeout", "10s", "--directory-walk", "5ms"]}
 
 
 def rows(node):

@@ -139,10 +139,11 @@ void tr_holders_find(struct transporter *self, struct tr_unit *unit)
         (void)tr_unit_queue(self, unit);
         return;
     }
-    open->units[open->count++] = unit;
+    /* A full batch waits for the next unit, so that the last one is left for tr_holders_flush. */
     if (open->count == SL_DIRECTORY_KEYS_MAX) {
         batch_send(self);
     }
+    open->units[open->count++] = unit;
 }
 
 void tr_holders_flush(struct transporter *self)

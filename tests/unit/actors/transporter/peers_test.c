@@ -1481,6 +1481,7 @@ END_TEST
 static struct {
     struct sl_directory_member members[80];
     uint32_t member_count, lookup_count, flush_count;
+    uint32_t flushed_count; /* look-ups before the latest flush */
     struct sl_directory_lookup last;
     uint64_t ids[SL_DIRECTORY_KEYS_MAX];
     sl_err answer;
@@ -1503,6 +1504,7 @@ static void book_flush(void *context, uint64_t now_ns)
 {
     (void)context, (void)now_ns;
     book.flush_count++;
+    book.flushed_count = book.lookup_count;
 }
 
 static uint32_t book_members(void *context, const struct sl_directory_member **out)
@@ -2083,6 +2085,32 @@ START_TEST(a_large_fetch_asks_in_batches)
     }
 END_TEST
 
+/* Regression: if the last look-up of a BRING was full, nothing sent it, and the directory had it
+ * only when a timer ran out. */
+START_TEST(a_fetch_of_full_batches_is_sent_at_once)
+    {
+        static struct sl_text texts[2 * SL_DIRECTORY_KEYS_MAX];
+        static char keys[2 * SL_DIRECTORY_KEYS_MAX][16];
+        const uint32_t batches = (uint32_t)_i;
+        struct sl_msg msg = {.type = SL_MSG_BRING, .budget_ns = 3 * SL_NS_PER_S};
+        book_of_two();
+        for (uint32_t i = 0; i < batches * SL_DIRECTORY_KEYS_MAX; i++) {
+            snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+            texts[i] = sl_text_of(keys[i]);
+        }
+        msg.body.bring.keys.at = texts;
+        msg.body.bring.keys.count = batches * SL_DIRECTORY_KEYS_MAX;
+
+        fake_give(&bed.fake, "client.9.0", &msg);
+        fake_advance(&bed.fake, 0);
+
+        ck_assert_uint_eq(book.lookup_count, batches);
+        ck_assert_uint_eq(book.last.count, SL_DIRECTORY_KEYS_MAX);
+        ck_assert_uint_eq(book.flushed_count, batches);
+        book_close("abc");
+    }
+END_TEST
+
 int main(void)
 {
     Suite *all = suite_create("peers");
@@ -2157,6 +2185,7 @@ int main(void)
     tcase_add_test(tests, nodes_shows_who_told_of_whom);
     tcase_add_test(tests, questions_to_the_directory_are_bounded);
     tcase_add_test(tests, a_large_fetch_asks_in_batches);
+    tcase_add_loop_test(tests, a_fetch_of_full_batches_is_sent_at_once, 1, 3);
     suite_add_tcase(all, tests);
     SRunner *runner = srunner_create(all);
     srunner_run_all(runner, CK_NORMAL);

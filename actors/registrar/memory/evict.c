@@ -519,7 +519,7 @@ sl_err reg_take_for_prefetch(struct registrar *self, uint64_t length_bytes, uint
 
 /* ---- the index ---- */
 
-/* Drops units on disk only, except held, leased and soft-pinned ones and bundles. */
+/* Drops units on disk only, except held, leased and pinned ones and bundles. */
 static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *how)
 {
     uint32_t taken = 0;
@@ -527,11 +527,12 @@ static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *h
     sl_ref unit = reg_unit_first(self, list);
     uint64_t left = SL_MIN(list->count, (uint64_t)EVICT_LOOKED_MAX);
     for (; left > 0 && unit != 0 && taken < INDEX_BATCH_UNITS; left--) {
-        struct sl_entry entry;
-        sl_index_read(self->index, unit, &entry);
+        struct reg_unit_parts parts;
+        reg_unit_parts(self, unit, &parts);
         bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
-        bool stays = held || entry.bundle != 0 || entry.soft_pin_end_ns > self->env->now_ns;
-        if (!stays && unit_lose(self, unit, how)) {
+        bool goes =
+            reg_unit_bundle(self, unit) == 0 && unit_fate(self, unit, &parts, false) > UNIT_LEASED;
+        if (goes && unit_lose(self, unit, how)) {
             taken++;
         } else if (!held) {
             reg_unit_to_newest(self, unit);

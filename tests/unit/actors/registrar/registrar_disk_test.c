@@ -1,5 +1,6 @@
 /* tests/unit/actors/registrar/registrar_disk_test.c - write-behind, values only on disk, promotion,
  * scans, reclaim, tombstones. The test plays the tierer. */
+#include "actors/registrar/memory/evict.h"
 #include "actors/registrar/records/units.h"
 #include "tests/unit/actors/registrar/registrar_support.h"
 
@@ -860,6 +861,52 @@ START_TEST(a_value_that_is_damaged_in_memory_is_read_from_disk)
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
         ck_assert(in_memory(node, "k1"));
+        node_end(node);
+    }
+END_TEST
+
+/* A unit on disk only that others make room for when the index is full. The parts of a block have
+ * its pins. Regression: hard pins, and pins of blocks, did not count: the value was dropped, and
+ * removed from its disk. */
+static const struct {
+    const char *key, *block;
+    bool hard_pin;
+    uint64_t soft_pin_ns;
+} pinned_units[] = {
+    {"pinned", NULL, true, 0},
+    {"m/b/0", "m/b", true, 0},
+    {"pinned", NULL, false, 60 * SL_NS_PER_S},
+    {"m/b/0", "m/b", false, 60 * SL_NS_PER_S},
+};
+START_TEST(a_pinned_value_on_disk_alone_stays_in_a_full_index)
+    {
+        struct node *node = node_disk();
+        struct registrar *self = node->fake.state;
+        const char *key = pinned_units[_i].key;
+        struct want want = {.key = key, .length = 64, .group = pinned_units[_i].block != NULL};
+        struct reserve_ask ask = {.sender = "client.1",
+                                  .op_id = 2,
+                                  .wants = &want,
+                                  .count = 1,
+                                  .group_key = pinned_units[_i].block,
+                                  .part_count = 1,
+                                  .hard_pin = pinned_units[_i].hard_pin,
+                                  .soft_pin_ns = pinned_units[_i].soft_pin_ns};
+        ck_assert(node_reserve(node, &ask, &grants));
+        ck_assert_int_eq(node_commit(node, "client.1", key, &grants.at[0]), SL_OK);
+        node_put(node, "client.1", "other", 64);
+        ck_assert_uint_eq(tierer_write(node, 1, SL_OK), 2);
+        ck_assert_int_eq(damage_report(node, key, 0), SL_OK);
+        ck_assert_int_eq(damage_report(node, "other", 0), SL_OK);
+        ck_assert(on_disk(node, key) && !in_memory(node, key));
+
+        ck_assert(reg_make_index_room(self));
+
+        ck_assert(!node_is_visible(node, "other"));
+        ck_assert(node_is_visible(node, key) && on_disk(node, key));
+        ck_assert(reg_make_index_room(self) !=
+                  pinned_units[_i].hard_pin); /* nothing else is left */
+        ck_assert(node_is_visible(node, key) == pinned_units[_i].hard_pin);
         node_end(node);
     }
 END_TEST
@@ -2247,6 +2294,8 @@ static Suite *disk_suite(void)
     tcase_add_test(promote, a_busy_tierer_costs_no_place);
     tcase_add_test(promote, a_block_that_is_damaged_in_memory_is_a_miss_and_can_be_stored);
     tcase_add_test(promote, a_value_that_is_damaged_in_memory_is_read_from_disk);
+    tcase_add_loop_test(promote, a_pinned_value_on_disk_alone_stays_in_a_full_index, 0,
+                        SL_COUNT(pinned_units));
     tcase_add_test(promote, extents_of_a_dead_tierer_stay_out_for_io_grace);
     tcase_add_test(promote, successor_of_a_tierer_frees_its_extents);
     tcase_add_test(promote, promotion_does_not_wait_for_a_tierer_that_is_away_for_long);

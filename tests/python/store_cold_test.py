@@ -57,7 +57,7 @@ class Crowd(OnPool):
         readers = [Child(reader, self.pool.address, seed, 4, pool=self.pool) for seed in range(READERS)]
         for child in readers:
             self.addCleanup(child.__exit__)
-        self.assertEqual([child.says(120 * PATIENCE) for child in readers], ["all"] * READERS)
+        self.assertEqual([child.child_line(120 * PATIENCE) for child in readers], ["all"] * READERS)
 
 
 if __name__ == "__main__":

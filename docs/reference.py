@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Makes the pages of the reference from programs, tables and headers.
 
     python3 docs/reference.py --man FOLDER      the calls of libsluice as manual pages (sl_put.3)

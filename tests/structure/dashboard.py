@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The dashboard that deploy/monitoring ships, made of the table of metrics: units and descriptions come from it, and all families.
 
     tests/structure/dashboard.py --write    makes deploy/monitoring/dashboard.json anew

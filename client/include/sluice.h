@@ -80,8 +80,9 @@ struct sl_buffer {
 
 /* Stores a value under a key. If the key exists, the call succeeds and the key keeps its value.
  * length_bytes: 1 byte to 1 GiB, or to the node's memory_chunk if that is less; split a larger
- * value, and store each piece under its own key. Errors: SL_ERR_NO_SPACE, SL_ERR_BUSY (another
- * writer has the key), SL_ERR_INVALID (also a value that is too large). */
+ * value, and store each piece under its own key. Errors: SL_ERR_NO_SPACE, SL_ERR_BUSY (at the
+ * deadline another writer still has the key, or the node was replaced meanwhile), SL_ERR_INVALID
+ * (also a value that is too large). */
 sl_err sl_put(struct sl_client *client, struct sl_object_key key, const void *value,
               uint64_t length_bytes, uint64_t timeout_ns, struct sl_error *why);
 /* Copies a value into a buffer. The memory of a node whose processes were all killed can still be
@@ -167,7 +168,7 @@ sl_err sl_prefetch_batch(struct sl_client *client, const struct sl_object_key *k
  * s; values in memory stay there and are written when a disk is back: flush again to know when). */
 sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *why);
 
-/* ---- terms: how long a value stays, and where ---- */
+/* ---- put options: how long a value stays, and where ---- */
 
 /* Leases. If the node's setting lease_ttl is not 0, a client that was opened with `leases` takes a
  * lease on each value that its look-ups find (exists, size, stat, get). For lease_ttl the value is
@@ -208,8 +209,8 @@ struct sl_iov_list {
 /* Stores values whose bytes are in several pieces, as sl_put_batch does. The pieces of a value
  * cover it in any order, without gap or overlap; empty pieces are ignored. If a key occurs twice,
  * with `replace` its last item counts.
- * terms: for all items; NULL: as sl_put. Errors: as sl_put_batch, SL_ERR_INVALID (pieces; the
- * message describes the first such item), SL_ERR_UNSUPPORTED (the node cannot replace). */
+ * terms: options of all items; NULL: as sl_put. Errors: as sl_put_batch, SL_ERR_INVALID (pieces;
+ * the message describes the first such item), SL_ERR_UNSUPPORTED (the node cannot replace). */
 sl_err sl_putv(struct sl_client *client, const struct sl_iov_list *items, uint32_t count,
                const struct sl_put_options *terms, sl_err *codes, uint64_t timeout_ns,
                struct sl_error *why);
@@ -265,7 +266,8 @@ struct sl_put_session;
  * bundles: NULL, or one for each value
  * ttl_ns: time until the commit, after which the space is freed; 0: the setting put_release. After
  * put_preempt another writer may take the key. Errors: as sl_putv, SL_ERR_EXISTS (the key
- * exists, and terms do not replace), SL_ERR_BUSY (another writer has it; no wait). */
+ * exists, and `replace` is not set), SL_ERR_BUSY (another writer has the key; the call does not
+ * wait for it). */
 sl_err sl_put_start(struct sl_client *client, const struct sl_object_key *keys,
                     const struct sl_object_key *bundles, const uint64_t *lengths_bytes,
                     uint32_t count, const struct sl_put_options *terms, uint64_t ttl_ns,

@@ -73,7 +73,8 @@ static void fabric_options(struct transporter *self, const char *kind,
     options->unit_bytes = sl_config_u64(config, SL_SET_fabric_unit);
     options->peers_max = TR_PEERS_MAX;
     options->connections_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_connections_max);
-    options->strangers_max = (uint32_t)sl_config_u64(config, SL_SET_fabric_unauthenticated_max);
+    options->unauthenticated_max =
+        (uint32_t)sl_config_u64(config, SL_SET_fabric_unauthenticated_max);
     options->movers = sl_movers_count((uint32_t)sl_config_u64(config, SL_SET_fabric_io_threads));
     options->stall_ns = sl_config_u64(config, SL_SET_fabric_progress_timeout);
     options->clear = !sl_config_bool(config, SL_SET_fabric_encryption);
@@ -85,7 +86,7 @@ static void fabric_options(struct transporter *self, const char *kind,
     bool pools = sl_config_bool(config, SL_SET_fabric_pools);
     uint32_t fetch_batches = (uint32_t)sl_config_u64(config, SL_SET_fetch_batches_max);
     options->memories_max = 1 + (pools ? TR_SPANS_MAX : 0);
-    options->places_max = pools ? fetch_batches * TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX : 0;
+    options->places_max = pools ? fetch_batches * TR_BATCH_PLACES_MAX + TR_HANDOVER_PLACES_MAX : 0;
     options->events = (struct sl_fabric_events){
         .context = self,
         .done = fabric_done,
@@ -165,7 +166,7 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
         .plaintext = sl_config_bool(env->config, SL_SET_cluster_plaintext),
         .queue_messages = (uint32_t)sl_config_u64(env->config, SL_SET_queue_messages),
         .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
-        .strangers_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_connections_max),
+        .unauthenticated_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_connections_max),
         .of_address_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_unauthenticated_max),
         .stranger = tr_unknown_node,
         .context = self,
@@ -395,10 +396,14 @@ void tr_calls_ended(struct transporter *self, const struct sl_call *call,
 {
     static void (*const ended[TR_CALLS])(struct transporter * self, uint32_t index,
                                          const struct sl_msg *reply) = {
-        [TR_CALL_TRIP] = tr_fetch_batch_answered, [TR_CALL_PROMOTE] = tr_holder_promoted,
-        [TR_CALL_REMOVAL] = tr_seek_removed,      [TR_CALL_ENGINES] = tr_pools_listed,
-        [TR_CALL_ENGINE] = tr_pools_described,    [TR_CALL_EXPORT] = tr_pools_exported,
-        [TR_CALL_TAKE] = tr_take_opened,          [TR_CALL_READ] = tr_read_answered};
+        [TR_CALL_FETCH_BATCH] = tr_fetch_batch_answered,
+        [TR_CALL_PROMOTE] = tr_holder_promoted,
+        [TR_CALL_REMOVAL] = tr_seek_removed,
+        [TR_CALL_ENGINES] = tr_pools_listed,
+        [TR_CALL_ENGINE] = tr_pools_described,
+        [TR_CALL_EXPORT] = tr_pools_exported,
+        [TR_CALL_TAKE] = tr_take_opened,
+        [TR_CALL_READ] = tr_read_answered};
     uint64_t kind = call->cookie >> 32;
     if (ended[kind] != NULL) { /* else the answer is ignored */
         ended[kind](self, (uint32_t)call->cookie, reply);

@@ -1,6 +1,6 @@
 /* client/lib/deferred.h - extents that a GPU may still access */
-#ifndef SL_CLIENT_LIB_LENT_H
-#define SL_CLIENT_LIB_LENT_H
+#ifndef SL_CLIENT_LIB_DEFERRED_H
+#define SL_CLIENT_LIB_DEFERRED_H
 
 #include "client/lib/gpu.h"
 

@@ -9,8 +9,8 @@
  * because a client usually controls 2^64 of them.
  *
  * One thread at a time. No clock: the listener limits the time of each connection. */
-#ifndef SL_STRANGERS_H
-#define SL_STRANGERS_H
+#ifndef SL_UNAUTH_H
+#define SL_UNAUTH_H
 
 #include "runtime/base/sl_error.h"
 

@@ -69,7 +69,7 @@ def loop(cluster, size, sends="serve", receives="pull"):
 
 
 def huge_pages(node):
-    actors = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+    actors = json.loads(node.ctl("status", "--pages").stdout)["actors"]
     return next(actor for actor in actors if actor["name"] == "registrar")["counters"]["huge_pages"] == 1
 
 

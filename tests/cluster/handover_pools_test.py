@@ -19,7 +19,7 @@ PARTS = os.path.join(BIN, "..", "tests", "parts_probe")
 
 def counters(node):
     """{actor: its counters}, read with one command."""
-    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    status = json.loads(node.ctl("status", "--pages").stdout)
     return {row["name"]: row["counters"] for row in status["actors"]}
 
 

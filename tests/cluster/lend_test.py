@@ -130,7 +130,7 @@ def tell(text):
 
 
 def transporter_counter(node, name):
-    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    status = json.loads(node.ctl("status", "--pages").stdout)
     return next(row for row in status["actors"] if row["name"] == "transporter.0")["counters"][name]
 
 

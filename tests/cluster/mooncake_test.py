@@ -100,7 +100,7 @@ class Host:
         return done.returncode == 0
 
     def counters(self, actor):
-        done = subprocess.run([*self.network.ports[self.port].enter(), os.path.join(BIN, "sluicectl"), "status", "--metrics", "--json"],
+        done = subprocess.run([*self.network.ports[self.port].enter(), os.path.join(BIN, "sluicectl"), "status", "--pages"],
                               env=self.environment | {"SLUICE_INSTANCE": f"mooncake-{PORT}"}, stdout=subprocess.PIPE, check=True)
         return next(row["counters"] for row in json.loads(done.stdout)["actors"] if row["name"] == actor)
 

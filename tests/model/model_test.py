@@ -159,7 +159,7 @@ class HandedOver(unittest.TestCase):
                 first = prefill.hear()
                 decode.tell(**first)
                 answer = decode.hear()
-            rows = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+            rows = json.loads(node.ctl("status", "--pages").stdout)["actors"]
             counters = next(row for row in rows if row["name"] == "coordinator")["counters"]
             return first["token"], answer, counters
 

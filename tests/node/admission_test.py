@@ -24,7 +24,7 @@ def value(name):
 
 
 def counters(node, actor):
-    for row in json.loads(node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+    for row in json.loads(node.ctl("status", "--pages").stdout)["actors"]:
         if row["name"] == actor:
             return row["counters"]
     raise AssertionError(f"no {actor}")

@@ -25,7 +25,7 @@ class Contributions(unittest.TestCase):
         self.addCleanup(self.node.__exit__)
 
     def registrar(self, counter):
-        shown = json.loads(self.node.ctl("status", "--metrics", "--json").stdout)
+        shown = json.loads(self.node.ctl("status", "--pages").stdout)
         return next(actor for actor in shown["actors"] if actor["name"] == "registrar")["counters"][counter]
 
     def two(self):

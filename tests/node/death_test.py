@@ -20,7 +20,7 @@ BOUND = 20 * SLOWDOWN  # limit of a hang
 
 
 def used_bytes(node):
-    shown = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    shown = json.loads(node.ctl("status", "--pages").stdout)
     return next(actor for actor in shown["actors"] if actor["name"] == "registrar")["counters"]["used_bytes"]
 
 

@@ -106,14 +106,14 @@ def fabric_without_peers():
 
 def metric(node, actor, name):
     """A metric of an actor, from `status --metrics`. The registrar writes its gauges now and then, so poll for a value that decreases."""
-    status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+    status = json.loads(node.ctl("status", "--pages").stdout)
     return next(row for row in status["actors"] if row["name"] == actor)["counters"][name]
 
 
 def wait_pools(node, count):
     """Waits until the node's fabric has the pools of this number of engines: before that, direct hand-overs use storage."""
     def taken():
-        actors = json.loads(node.ctl("status", "--metrics", "--json").stdout)["actors"]
+        actors = json.loads(node.ctl("status", "--pages").stdout)["actors"]
         return next(row for row in actors if row["name"] == "transporter.0")["counters"]["pool_engines"] == count
 
     wait_until(taken, 20, f"the fabric has the pools of {count} engines")

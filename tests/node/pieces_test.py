@@ -23,7 +23,7 @@ class PiecesNode(BareNode):
         self.settings += ["--memory-chunk", "16MiB"]
 
     def used_bytes(self):
-        shown = json.loads(self.ctl("status", "--metrics", "--json").stdout)
+        shown = json.loads(self.ctl("status", "--pages").stdout)
         return next(actor for actor in shown["actors"] if actor["name"] == "registrar")["counters"]["used_bytes"]
 
     def wait_used(self, wanted):

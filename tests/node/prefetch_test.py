@@ -44,7 +44,7 @@ class Stores:
 
 
 def registrar_metric(node, name):
-    for actor in json.loads(node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+    for actor in json.loads(node.ctl("status", "--pages").stdout)["actors"]:
         if actor["name"] == "registrar":
             return actor["counters"][name]
     raise AssertionError("no registrar")

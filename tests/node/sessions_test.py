@@ -29,7 +29,7 @@ def trace(path):
 
 
 def counters(node, name):
-    for actor in json.loads(node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+    for actor in json.loads(node.ctl("status", "--pages").stdout)["actors"]:
         if actor["name"] == name:
             return actor["counters"]
     raise AssertionError(f"no {name}")

@@ -40,7 +40,7 @@ class Truncate(unittest.TestCase):
 
     @staticmethod
     def stores(node):
-        status = json.loads(node.ctl("status", "--metrics", "--json").stdout)
+        status = json.loads(node.ctl("status", "--pages").stdout)
         return next(row["counters"]["stores"] for row in status["actors"] if row["name"] == "coordinator")
 
     def cut_all(self, threads):

@@ -23,7 +23,7 @@ TOLD = 604800
 
 
 def counted(node, name):
-    for actor in json.loads(node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+    for actor in json.loads(node.ctl("status", "--pages").stdout)["actors"]:
         if actor["name"] == "coordinator":
             return actor["counters"].get(name, 0)
     raise AssertionError("no coordinator")

@@ -54,7 +54,7 @@ class SessionPause(unittest.TestCase):
         return {"memory": result.from_memory, "disk": result.from_disk}
 
     def counted(self, name):
-        for actor in json.loads(self.node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+        for actor in json.loads(self.node.ctl("status", "--pages").stdout)["actors"]:
             if actor["name"] == "coordinator":
                 return actor["counters"].get(name, 0)
         raise AssertionError("no coordinator")

@@ -23,7 +23,7 @@ class OnNode(unittest.TestCase):
         self.client = self.enterContext(client(self.node))
 
     def turns(self):
-        for actor in json.loads(self.node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+        for actor in json.loads(self.node.ctl("status", "--pages").stdout)["actors"]:
             if actor["name"] == "coordinator":
                 return actor["counters"].get("session_turns", 0)
         raise AssertionError("no coordinator")

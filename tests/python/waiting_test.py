@@ -89,7 +89,7 @@ class Waiting(unittest.TestCase):
         return self.ended(chain, *self.begun(chain, **words))
 
     def counted(self, name):
-        for actor in json.loads(self.node.ctl("status", "--json", "--metrics").stdout)["actors"]:
+        for actor in json.loads(self.node.ctl("status", "--pages").stdout)["actors"]:
             if actor["name"] == "coordinator":
                 return actor["counters"][name]
         raise AssertionError("no coordinator")

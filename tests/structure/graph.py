@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.M)
 OBJECT = re.compile(r"^(?:(.*)/)?CMakeFiles/[^/]+\.dir/(.+)\.o$")
 
 

@@ -1,6 +1,6 @@
 /* actors/registrar/disk/tombstones.h - tombstones: removed keys that disks have to note durably. */
-#ifndef SL_REGISTRAR_DISK_FORGET_H
-#define SL_REGISTRAR_DISK_FORGET_H
+#ifndef SL_REGISTRAR_DISK_TOMBSTONES_H
+#define SL_REGISTRAR_DISK_TOMBSTONES_H
 
 #include "actors/registrar/base/core.h"
 #include "actors/registrar/records/units.h"

@@ -1,6 +1,6 @@
 /* actors/registrar/writers/prealloc.h - extents granted to a client before it names their keys. */
-#ifndef SL_REGISTRAR_WRITERS_AHEAD_H
-#define SL_REGISTRAR_WRITERS_AHEAD_H
+#ifndef SL_REGISTRAR_WRITERS_PREALLOC_H
+#define SL_REGISTRAR_WRITERS_PREALLOC_H
 
 #include "actors/registrar/base/core.h"
 

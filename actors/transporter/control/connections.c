@@ -64,7 +64,7 @@ sl_err control_connections_open(void *context, void *router,
 {
     static const char endpoint[] = "inproc://control.connections";
     struct control_connections *self = calloc(1, sizeof(*self));
-    uint32_t count = options->strangers_max + options->keys_max * options->of_key_max + 1;
+    uint32_t count = options->unauthenticated_max + options->keys_max * options->of_key_max + 1;
     int none = 0;
     if (self == NULL) {
         return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for connections of peers");
@@ -194,7 +194,7 @@ static void connection_add(struct control_connections *self, int fd)
     self->places[index] = (struct place){.fd = fd, .own = own, .stranger = true};
     self->stranger_count++;
     uint32_t goes = sl_unauth_add(self->strangers, index, &from);
-    if (goes == SL_UNAUTH_NONE && self->stranger_count > self->options.strangers_max) {
+    if (goes == SL_UNAUTH_NONE && self->stranger_count > self->options.unauthenticated_max) {
         goes = sl_unauth_displace(self->strangers);
     }
     if (goes != SL_UNAUTH_NONE) {

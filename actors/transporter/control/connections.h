@@ -5,17 +5,17 @@
  * unauthenticated until its first frame, which proves its key. Unauthenticated connections displace
  * each other (runtime/net/sl_unauth.h). Each key has a bounded number of authenticated
  * connections: a new one displaces the oldest. One thread. */
-#ifndef SL_TRANSPORTER_CONTROL_STRANGERS_H
-#define SL_TRANSPORTER_CONTROL_STRANGERS_H
+#ifndef SL_TRANSPORTER_CONTROL_CONNECTIONS_H
+#define SL_TRANSPORTER_CONTROL_CONNECTIONS_H
 
 #include "runtime/base/sl_error.h"
 
 struct control_connections; /* opaque */
 struct control_connections_options {
-    uint32_t strangers_max;  /* unauthenticated in all, 1.. */
-    uint32_t of_address_max; /* unauthenticated of one address, 1.. */
-    uint32_t keys_max;       /* keys are numbered 0..keys_max-1 */
-    uint32_t of_key_max;     /* authenticated connections of one key, 1.. */
+    uint32_t unauthenticated_max; /* unauthenticated in all, 1.. */
+    uint32_t of_address_max;      /* unauthenticated of one address, 1.. */
+    uint32_t keys_max;            /* keys are numbered 0..keys_max-1 */
+    uint32_t of_key_max;          /* authenticated connections of one key, 1.. */
 };
 /* Watches a bound ROUTER; borrows context and router. Errors: SL_ERR_NO_MEMORY, SL_ERR_OS. */
 sl_err control_connections_open(void *context, void *router,

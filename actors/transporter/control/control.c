@@ -236,12 +236,12 @@ static sl_err listen_at(struct control *self, struct sl_error *why)
                        "cluster_listen '%s': %s", self->options.listen, zmq_strerror(code));
     }
     sl_err err = watch(self, self->router, why);
-    const struct control_connections_options bounds = {.strangers_max = self->options.strangers_max,
-                                                       .of_address_max =
-                                                           self->options.of_address_max,
-                                                       .keys_max = SL_CLUSTER_PEERS_MAX,
-                                                       .of_key_max = HANDSHAKES_AT_ONCE};
-    if (err == SL_OK && bounds.strangers_max > 0) {
+    const struct control_connections_options bounds = {
+        .unauthenticated_max = self->options.unauthenticated_max,
+        .of_address_max = self->options.of_address_max,
+        .keys_max = SL_CLUSTER_PEERS_MAX,
+        .of_key_max = HANDSHAKES_AT_ONCE};
+    if (err == SL_OK && bounds.unauthenticated_max > 0) {
         err = control_connections_open(self->context, self->router, &bounds, &self->strangers, why);
     }
     return err == SL_OK && self->strangers != NULL

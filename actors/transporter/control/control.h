@@ -60,7 +60,7 @@ struct sl_control_options {
     uint32_t queue_messages;
     uint64_t message_bytes_max;
     /* Unauthenticated connections, in all and from one address; 0: unlimited. */
-    uint32_t strangers_max, of_address_max;
+    uint32_t unauthenticated_max, of_address_max;
     /* Called for each connection that is refused because of its key. */
     void (*stranger)(void *context, const char *ip, const char *key);
     void *context;

@@ -142,7 +142,7 @@ static void fetch_batch_fill(struct transporter *self, struct tr_fetch_batch *fe
         }
         bool fits = unit->fetch_number == fetch_number && !unit->alone &&
                     part_count + unit->part_count <= part_max &&
-                    place_count + unit->place_count <= TR_TRIP_PLACES_MAX &&
+                    place_count + unit->place_count <= TR_BATCH_PLACES_MAX &&
                     read_count + unit->read_count <= TR_KEYS_MAX;
         if (!first && (!fits || (peers >> fetch_batch->peer & 1) == 0)) {
             link = &unit->next;
@@ -388,7 +388,7 @@ static void fetch_batch_call(struct transporter *self, struct tr_fetch_batch *fe
 {
     sl_err err =
         sl_calls_send(self->calls, "registrar", msg, deadline_ns,
-                      tr_cookie(TR_CALL_TRIP, (uint32_t)(fetch_batch - self->fetch_batches)),
+                      tr_cookie(TR_CALL_FETCH_BATCH, (uint32_t)(fetch_batch - self->fetch_batches)),
                       &fetch_batch->call_seq);
     if (err != SL_OK) {
         fetch_batch->call_seq = 0;

@@ -12,7 +12,7 @@ static void looks_make(struct transporter *self, const struct tr_fetch_batch *fe
     out->count = 0;
     out->trace_id = fetch_batch->trace_id;
     out->deadline_ns = fetch_batch->deadline_ns;
-    out->cookie = tr_cookie(TR_CALL_TRIP, (uint32_t)(fetch_batch - self->fetch_batches));
+    out->cookie = tr_cookie(TR_CALL_FETCH_BATCH, (uint32_t)(fetch_batch - self->fetch_batches));
     for (uint32_t u = 0; u < fetch_batch->unit_count; u++) {
         for (uint32_t k = 0; k < fetch_batch->units[u]->part_count; k++) {
             struct tr_part *part = &fetch_batch->units[u]->parts[k];

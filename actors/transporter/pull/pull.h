@@ -73,7 +73,7 @@ void tr_fetch_batch_compact(struct tr_fetch_batch *fetch_batch);
 uint32_t tr_fetch_batches_fence(struct transporter *self, const struct sl_msg *msg, uint64_t bit);
 
 /* ---- straight.c: pulls, that is BRING straight into engines' pools ---- */
-#define TR_TRIP_PLACES_MAX 16384u /* memory ranges of one fetch batch */
+#define TR_BATCH_PLACES_MAX 16384u /* memory ranges of one fetch batch */
 /* Call after self->pools exists. Errors: SL_ERR_NO_MEMORY. */
 sl_err tr_pulls_init(struct transporter *self, struct sl_error *why);
 void tr_pulls_fini(struct transporter *self);

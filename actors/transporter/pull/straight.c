@@ -19,7 +19,7 @@ struct sender {
     uint64_t seq; /* highest number of its pulls and their FENCEs */
 };
 struct tr_pulls {
-    struct sl_fabric_place places[TR_TRIP_PLACES_MAX]; /* scratch of one fetch batch */
+    struct sl_fabric_place places[TR_BATCH_PLACES_MAX]; /* scratch of one fetch batch */
     struct sender senders[SENDERS_MAX];
     struct {
         sl_metric pulls, refused, cancelled, values, bytes, copied_bytes, again_bytes;
@@ -34,7 +34,7 @@ sl_err tr_pulls_init(struct transporter *self, struct sl_error *why)
     }
     struct tr_pulls *straight = calloc(1, sizeof(*straight));
     if (straight == NULL) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", TR_TRIP_PLACES_MAX);
+        return sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u places", TR_BATCH_PLACES_MAX);
     }
     self->straight = straight;
     straight->metric.pulls = sl_metric_define(page, "pulls");
@@ -99,9 +99,9 @@ static sl_err groups_check(const struct sl_body_bring *body, const struct tr_ite
             places += items->at[key].places_max;
             reads += items->at[key].read_count;
         }
-        if (places > TR_TRIP_PLACES_MAX || reads > TR_KEYS_MAX) {
+        if (places > TR_BATCH_PLACES_MAX || reads > TR_KEYS_MAX) {
             return sl_fail(why, SL_ERR_LIMIT, "a block needs over %u memory ranges or %u reads",
-                           TR_TRIP_PLACES_MAX, TR_KEYS_MAX);
+                           TR_BATCH_PLACES_MAX, TR_KEYS_MAX);
         }
     }
     return key == body->keys.count
@@ -151,8 +151,8 @@ sl_err tr_pull_piece(struct transporter *self, struct tr_target *target, uint32_
                      struct sl_fabric_piece *piece)
 {
     const struct tr_range all = {.length_bytes = piece->length_bytes};
-    sl_err err = tr_slot_piece(self, &target->slot, all, self->straight->places, TR_TRIP_PLACES_MAX,
-                               used, piece, NULL);
+    sl_err err = tr_slot_piece(self, &target->slot, all, self->straight->places,
+                               TR_BATCH_PLACES_MAX, used, piece, NULL);
     target->device = piece->digest == NULL;
     target->look = TR_VERIFY_DUE;
     return err;

@@ -1,6 +1,6 @@
 /* actors/transporter/state/slot.h - a pool slot: names one part of a block in an engine's pool. */
-#ifndef SL_TRANSPORTER_STATE_SPOT_H
-#define SL_TRANSPORTER_STATE_SPOT_H
+#ifndef SL_TRANSPORTER_STATE_SLOT_H
+#define SL_TRANSPORTER_STATE_SLOT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -341,7 +341,7 @@ static inline bool tr_share_allows(uint64_t own, uint64_t more, uint64_t used, u
 
 enum tr_call {
     TR_CALL_IGNORED = 1,
-    TR_CALL_TRIP,
+    TR_CALL_FETCH_BATCH,
     TR_CALL_PROMOTE,
     TR_CALL_REMOVAL,
     TR_CALL_ENGINES,

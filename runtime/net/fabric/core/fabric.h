@@ -80,15 +80,15 @@ struct sl_fabric_options {
     uint32_t lanes;      /* 1..SL_FABRIC_LANES_MAX */
     uint32_t depth;      /* 1..SL_FABRIC_DEPTH_MAX */
     uint32_t peers_max, memories_max, grants_max, keys_max, transfers_max, pieces_max;
-    uint32_t places_max;       /* of all open pieces and grants; 0: none */
-    uint32_t connections_max;  /* tcp: incoming */
-    uint32_t strangers_max;    /* tcp: unauthenticated connections of one address */
-    uint64_t greet_ns;         /* tcp: time for the handshake of a connection */
-    uint32_t movers;           /* tcp: threads that move values; 0: none */
-    uint64_t unit_bytes;       /* largest request: a multiple of 16 KiB, to SL_FABRIC_UNIT_MAX */
-    uint64_t region_bytes_max; /* largest region, as in plan.h; not clamped here */
-    uint64_t stall_ns;         /* a peer is dead after this time without progress */
-    uint64_t connect_ns;       /* a link is down if it is not up after this time */
+    uint32_t places_max;          /* of all open pieces and grants; 0: none */
+    uint32_t connections_max;     /* tcp: incoming */
+    uint32_t unauthenticated_max; /* tcp: unauthenticated connections of one address */
+    uint64_t handshake_ns;        /* tcp: time for the handshake of a connection */
+    uint32_t movers;              /* tcp: threads that move values; 0: none */
+    uint64_t unit_bytes;          /* largest request: a multiple of 16 KiB, to SL_FABRIC_UNIT_MAX */
+    uint64_t region_bytes_max;    /* largest region, as in plan.h; not clamped here */
+    uint64_t stall_ns;            /* a peer is dead after this time without progress */
+    uint64_t connect_ns;          /* a link is down if it is not up after this time */
     uint64_t backoff_min_ns, backoff_max_ns;
     bool clear;                     /* tcp: no encryption with peers that also set this */
     enum sl_fabric_windows windows; /* verbs: how tickets are implemented */

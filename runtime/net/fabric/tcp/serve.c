@@ -59,7 +59,7 @@ void tcp_accepted(struct fabric_rail *rail, int fd)
                               .listed = conn->listed,
                               .queue = conn->queue};
     conn->tx_due_ns = SL_NEVER_NS;
-    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.greet_ns));
+    tcp_due(conn, &conn->rx_due_ns, sl_deadline_ns(rail->now_ns, rail->options.handshake_ns));
     tcp_unauth_add(conn);
     if (conn->state != CONN_GREETING) {
         return; /* displaced by the limit */

@@ -14,7 +14,7 @@ sl_err tcp_unauth_open(struct tcp *tcp, const struct sl_fabric_options *options,
     if (tcp->conn_count == tcp->lane_count) {
         return SL_OK; /* not listening */
     }
-    return sl_unauth_create(tcp->conn_count - tcp->lane_count, options->strangers_max,
+    return sl_unauth_create(tcp->conn_count - tcp->lane_count, options->unauthenticated_max,
                             &tcp->strangers, why);
 }
 

@@ -30,7 +30,7 @@ static void key_refused(void *context, const char *ip, const char *key)
     (void)snprintf(refused_key, sizeof(refused_key), "%s", key);
 }
 
-static uint32_t strangers_max = 512, of_address_max = 64;
+static uint32_t unauthenticated_max = 512, of_address_max = 64;
 static bool plaintext;
 
 static const char *keys_of(const char *node)
@@ -72,7 +72,7 @@ static struct sl_control *control_of_node(const char *node, const char *listen)
                                                .plaintext = plaintext,
                                                .queue_messages = 100,
                                                .message_bytes_max = 4096,
-                                               .strangers_max = strangers_max,
+                                               .unauthenticated_max = unauthenticated_max,
                                                .of_address_max = of_address_max,
                                                .stranger = key_refused,
                                                .context = &bed};
@@ -305,7 +305,7 @@ static uint32_t open_count(const int *fds, uint32_t count)
 
 static const struct {
     bool one_address;
-    uint32_t strangers_max, of_address_max, stay;
+    uint32_t unauthenticated_max, of_address_max, stay;
 } crowds[] = {{true, 512, 5, 5}, {false, 7, 5, 7}, {true, 4, 50, 4}};
 
 /* Well before the handshake times out. */
@@ -313,7 +313,7 @@ START_TEST(so_many_strangers_stay_and_who_has_spoken_does)
     {
         struct sl_control_frame frame;
         int fds[CROWD];
-        strangers_max = crowds[_i].strangers_max;
+        unauthenticated_max = crowds[_i].unauthenticated_max;
         of_address_max = crowds[_i].of_address_max;
         bed_open();
         struct sl_control *b = asker("b");

@@ -335,7 +335,7 @@ static void fabrics_open(void)
     sl_fabric_options_init(&options, "verbs");
     options.backend_context = bed.lib;
     options.region_bytes_max = TENSOR / REGIONS;
-    options.places_max = TR_TRIP_PLACES_MAX + TR_HANDOVER_PLACES_MAX;
+    options.places_max = TR_BATCH_PLACES_MAX + TR_HANDOVER_PLACES_MAX;
     options.events = (struct sl_fabric_events){.context = bed.self,
                                                .done = moved,
                                                .address = addressed,

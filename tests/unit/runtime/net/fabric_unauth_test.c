@@ -230,7 +230,7 @@ END_TEST
 START_TEST(an_address_has_so_many_strangers)
     {
         int fds[6];
-        options_b.strangers_max = 3;
+        options_b.unauthenticated_max = 3;
         options_b.clear = true;
         open_b(&clock_ns);
         int other = silent(9);
@@ -249,7 +249,7 @@ END_TEST
 START_TEST(a_stranger_has_so_long_to_greet)
     {
         struct sl_fabric_stats stats;
-        options_b.greet_ns = A_SECOND / 2;
+        options_b.handshake_ns = A_SECOND / 2;
         options_b.clear = true;
         open_b(&clock_ns);
         int peer = greeted(1), fd = silent(2);

@@ -4,7 +4,7 @@
  * Device blocks are stored layer by layer, [layer][block][piece]; values block by block,
  * [block][layer][piece]. The unit of work is a tile: up to 2 KiB of one piece, counted from its
  * start. 32 neighbouring workers share a tile, so neighbouring GPU threads access neighbouring
- * addresses, and one look-up serves four accesses of each. Any stride, piece size and alignment
+ * addresses, and one lookup serves four accesses of each. Any stride, piece size and alignment
  * works: a word is moved in the widest accesses that both addresses allow. */
 #ifndef SL_KERNEL_BODY_H
 #define SL_KERNEL_BODY_H

@@ -154,7 +154,7 @@ COMMON = {  # arguments with the same meaning in every call
     "event": "of the engine; NULL: none", "rank": "number of the rank", "layer": "number of the layer", "context": "passed on to each()",
     "each": "called for each object", "fd": "receives the descriptor", "ops": "receive the operations", "ids": "of the hand-overs",
     "digest": "receives the digest", "name": "of the contribution", "required_bytes": "receives the sum", "class_count": "number of classes",
-    "count_max": "length of the array", "stats": "receive the statistics of each", "stories": "receive the reason of each", "told": "of sl_op_trace_get",
+    "count_max": "length of the array", "stats": "receive the statistics of each", "reasons": "receive the reason of each", "told": "of sl_op_trace_get",
     "respect_leases": "leased values stay (SL_ERR_LEASED)",
 }
 

@@ -5,7 +5,7 @@ set(SL_COSTS
     cluster/directory 220 # lock: memory
     cluster/lend 150      # lock: memory
     cluster/rails 160
-    cluster/words 160
+    cluster/notify 160
     node/away 160
     node/upgrade 190
     node/disks 160
@@ -31,7 +31,7 @@ set(SL_COSTS
     unit/device_process_test_cuda 60
     node/replay 60        # lock: memory
     node/admission 60
-    cluster/strangers 60
+    cluster/unauth 60
     node/pieces 60
     node/handover 55
     node/object_api 45

@@ -90,8 +90,8 @@ static void op_account(struct coordinator *self, struct co_op *op)
     co_count(self, metric->op_cancelled_count, op->code == SL_ERR_CANCELLED);
     enum sl_log_level level = op->code == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN;
     level = op->code == SL_ERR_CANCELLED || op->code == SL_ERR_PEER_DIED ? SL_LOG_INFO : level;
-    bool told = self->logs_loads && !store && level == SL_LOG_DEBUG;
-    level = told ? SL_LOG_INFO : level;
+    bool logged = self->logs_loads && !store && level == SL_LOG_DEBUG;
+    level = logged ? SL_LOG_INFO : level;
     const char *request = op->origin.request != NULL ? op->origin.request : "";
     char what[128];
     if (store) {

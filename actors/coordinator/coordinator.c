@@ -177,11 +177,11 @@ static const struct {
     {SL_MSG_HANDOVER_END, co_handover_end},
     {SL_MSG_SESSION_PAUSE, co_sessions_pause},
     {SL_MSG_SESSION_TURN, co_sessions_turn},
-    {SL_MSG_HANDOVER_WORD, co_notify_handle},
+    {SL_MSG_HANDOVER_NOTIFY, co_notify_handle},
     {SL_MSG_TICKET, co_ticket_handle},
     {SL_MSG_LANDED, co_handover_landed},
     {SL_MSG_ENGINE_OVER, co_engine_over},
-    {SL_MSG_OP_STORY, co_op_trace_handle},
+    {SL_MSG_OP_TRACE, co_op_trace_handle},
     {SL_MSG_LOCAL_DIED, process_died},
 };
 

@@ -3,7 +3,7 @@
  * Prefill's side is a STORE that names the hand-over, decode's a LOAD. A row of the table is what
  * this node knows of both. On one node a row has both sides, and each is woken when the other
  * fails. On two nodes each has its own row; decode's learns of the commit by the receipt that came
- * with the first token (ARRIVED) or by a notification (HANDOVER_WORD). Rows are lost with the
+ * with the first token (ARRIVED) or by a notification (HANDOVER_NOTIFY). Rows are lost with the
  * process: holds then end by their time, and repeated ops make new rows. */
 #include "actors/coordinator/internal.h"
 

@@ -232,7 +232,7 @@ sl_err co_handover_peer_failed(struct coordinator *self, struct co_handover *row
 void co_handover_sides_wake(struct coordinator *self, struct co_handover *row);
 
 /* ---- notify.c: notifications between the nodes of a hand-over ---- */
-void co_notify_handle(struct coordinator *self, const struct sl_msg *msg); /* HANDOVER_WORD */
+void co_notify_handle(struct coordinator *self, const struct sl_msg *msg); /* HANDOVER_NOTIFY */
 /* Decode, before prefill's commit: notifies prefill's node that it waits. If that is this node,
  * asks the registrar after a while, in case an earlier coordinator has answered prefill. */
 void co_notify_prefill(struct coordinator *self, struct co_handover *row);

@@ -74,7 +74,7 @@ static void load_unpin(struct coordinator *self, struct co_op *op, uint32_t from
     op->slice_count = SL_MIN(op->slice_count, from_block);
 }
 
-/* ---- look-up ---- */
+/* ---- lookup ---- */
 
 struct look { /* a pass over the slice: first block with such a part; slice_count: none */
     uint32_t hole, short_of_pins, waiting;
@@ -355,7 +355,7 @@ static bool refusal_is_temporary(const struct co_op *op)
     return op->refused == SL_ERR_BUSY || op->refused == SL_ERR_LIMIT;
 }
 
-/* Continues with the result of a look-up. */
+/* Continues with the result of a lookup. */
 static void load_decide(struct coordinator *self, struct co_op *op, const struct look *look)
 {
     if (look->short_of_pins == 0 && look->hole > 0) {

@@ -30,8 +30,8 @@
     CO_METRIC(stored_bytes, "stored_bytes")                           \
     CO_METRIC(loaded_bytes, "loaded_bytes")                           \
     CO_METRIC(promote_count, "parts_promoted")                        \
-    CO_METRIC(fetch_count, "parts_asked_of_nodes")                    \
-    CO_METRIC(pull_count, "parts_pulls_asked")                        \
+    CO_METRIC(fetch_count, "parts_requested_from_nodes")              \
+    CO_METRIC(pull_count, "parts_pulls_requested")                    \
     CO_METRIC(pulled_count, "parts_pulled")                           \
     CO_METRIC(pull_copied_bytes, "pull_copied_bytes")                 \
     CO_METRIC(pull_refused_count, "pulls_refused")                    \
@@ -45,12 +45,12 @@
     CO_METRIC(handover_aborted_count, "handovers_aborted")            \
     CO_METRIC(handover_recomputed_count, "handovers_recomputed")      \
     CO_METRIC(handover_gone_count, "handovers_gone")                  \
-    CO_METRIC(straight_count, "pushes_straight")                      \
-    CO_METRIC(straight_refused_count, "pushes_straight_refused")      \
+    CO_METRIC(straight_count, "pushes_direct")                        \
+    CO_METRIC(straight_refused_count, "pushes_direct_refused")        \
     CO_METRIC(handover_pushed_count, "handovers_pushed")              \
     CO_METRIC(handover_fallback_count, "handovers_fallen_back")       \
     CO_METRIC(handover_released_count, "handovers_released_by_peers") \
-    CO_METRIC(word_refused_count, "words_refused")                    \
+    CO_METRIC(word_refused_count, "notifications_refused")            \
     CO_METRIC(release_refused_count, "releases_refused")              \
     CO_METRIC(layered_count, "ops_by_layers")                         \
     CO_METRIC(layers_copied_count, "layers_copied")                   \

@@ -1,9 +1,9 @@
-/* actors/coordinator/notify.c - notifications (HANDOVER_WORD) between the nodes of a hand-over,
+/* actors/coordinator/notify.c - notifications (HANDOVER_NOTIFY) between the nodes of a hand-over,
  * where decode names prefill's node instead of a receipt; and the end of a hand-over.
  *
  * Decode's coordinator notifies prefill's, through both transporters, that decode is waiting, with
  * its ticket if direct. Prefill's answers when it has committed or failed. Decode repeats until it
- * knows, so a lost notification, or a restarted coordinator, costs WORD_AGAIN_NS. */
+ * knows, so a lost notification, or a restarted coordinator, costs NOTIFY_AGAIN_NS. */
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_backoff.h"
 
@@ -11,17 +11,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORD_AGAIN_NS (500 * SL_NS_PER_MS)
-#define WORD_SOON_NS  (20 * SL_NS_PER_MS) /* after a failed notification; then twice that */
-#define REASON_BYTES  160u                /* of the message table, and a final 0 */
+#define NOTIFY_AGAIN_NS (500 * SL_NS_PER_MS)
+#define NOTIFY_SOON_NS  (20 * SL_NS_PER_MS) /* after a failed notification; then twice that */
+#define REASON_BYTES    160u                /* of the message table, and a final 0 */
 
-enum word { WORD_WAITS = 1, WORD_COMMITTED, WORD_FAILED, WORD_GAVE_UP, WORD_TAKEN };
+enum notification {
+    NOTIFY_WAITS = 1,
+    NOTIFY_COMMITTED,
+    NOTIFY_FAILED,
+    NOTIFY_GAVE_UP,
+    NOTIFY_TAKEN
+};
 
 static sl_err notify_send(struct coordinator *self, uint64_t trace_id,
-                          const struct sl_body_handover_word *body, uint64_t cookie, uint64_t *seq)
+                          const struct sl_body_handover_notify *body, uint64_t cookie,
+                          uint64_t *seq)
 {
-    struct sl_msg word = {.type = SL_MSG_HANDOVER_WORD, .trace_id = trace_id};
-    word.body.handover_word = *body;
+    struct sl_msg word = {.type = SL_MSG_HANDOVER_NOTIFY, .trace_id = trace_id};
+    word.body.handover_notify = *body;
     return co_ask(self, "transporter.0", &word, cookie, seq);
 }
 
@@ -115,8 +122,8 @@ void co_hold_query_answered(struct coordinator *self, uint32_t index, const stru
 
 static sl_err prefill_node_notify(struct coordinator *self, struct co_handover *row)
 {
-    struct sl_body_handover_word body = {
-        .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_WAITS};
+    struct sl_body_handover_notify body = {
+        .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = NOTIFY_WAITS};
     struct sl_item_receipt receipt = co_receipt_item(row->id, &row->receive->receipt);
     struct sl_item_ticket ticket;
     if (row->receive->receipt.known) {
@@ -137,8 +144,8 @@ static sl_err prefill_node_notify(struct coordinator *self, struct co_handover *
 /* The next pause after a failed notification: it grows. */
 static uint64_t pause_ns(struct co_handover *row)
 {
-    row->notify_pause_ns = SL_MAX(row->notify_pause_ns, WORD_SOON_NS);
-    return sl_backoff_next(&row->notify_pause_ns, WORD_AGAIN_NS);
+    row->notify_pause_ns = SL_MAX(row->notify_pause_ns, NOTIFY_SOON_NS);
+    return sl_backoff_next(&row->notify_pause_ns, NOTIFY_AGAIN_NS);
 }
 
 void co_notify_prefill(struct coordinator *self, struct co_handover *row)
@@ -153,14 +160,14 @@ void co_notify_prefill(struct coordinator *self, struct co_handover *row)
         hold_query(self, row, &row->receive->receipt);
     }
     row->notify_ns =
-        sl_deadline_ns(self->env->now_ns, err == SL_OK ? WORD_AGAIN_NS : pause_ns(row));
+        sl_deadline_ns(self->env->now_ns, err == SL_OK ? NOTIFY_AGAIN_NS : pause_ns(row));
     co_handover_look_at(self, row->notify_ns);
 }
 
 void co_notify_gave_up(struct coordinator *self, const struct co_handover *row)
 {
-    const struct sl_body_handover_word body = {
-        .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = WORD_GAVE_UP};
+    const struct sl_body_handover_notify body = {
+        .node = sl_text_of(row->prefill_node), .handover_id = row->id, .state = NOTIFY_GAVE_UP};
     if (row->prefill_node[0] != '\0' && !row->receipt.known) {
         /* A lost one costs the time of the hold. */
         (void)notify_send(self, row->trace_id, &body, co_cookie(CO_CALL_UNANSWERED, 0, 0), NULL);
@@ -171,10 +178,10 @@ void co_notify_taken(struct coordinator *self, const struct co_receipt *receipt,
                      uint64_t handover_id, uint64_t trace_id)
 {
     const struct sl_item_receipt item = co_receipt_item(handover_id, receipt);
-    const struct sl_body_handover_word body = {.node = item.node,
-                                               .handover_id = handover_id,
-                                               .state = WORD_TAKEN,
-                                               .receipt = {.at = &item, .count = 1}};
+    const struct sl_body_handover_notify body = {.node = item.node,
+                                                 .handover_id = handover_id,
+                                                 .state = NOTIFY_TAKEN,
+                                                 .receipt = {.at = &item, .count = 1}};
     if (receipt->known && receipt->node[0] != '\0' && strcmp(receipt->node, self->node) != 0) {
         (void)notify_send(self, trace_id, &body, co_cookie(CO_CALL_UNANSWERED, 0, 0), NULL);
     }
@@ -196,12 +203,12 @@ void co_notify_answered(struct coordinator *self, uint32_t index, const struct s
 /* A result of prefill: only prefill's node may send it. */
 static sl_err prefill_result_handle(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    const struct sl_body_handover_notify *body = &msg->body.handover_notify;
     struct co_handover *row = co_handover_find(self, body->handover_id);
     if (row != NULL && strcmp(row->prefill_node, body->node.at) != 0) {
         return SL_ERR_PERMISSION;
     }
-    if (body->state == WORD_FAILED) {
+    if (body->state == NOTIFY_FAILED) {
         char text[CO_REASON_BYTES];
         (void)snprintf(text, sizeof(text), "prefill's node: %.120s", body->reason.at);
         return row != NULL ? co_handover_peer_failed(self, row, SL_ERR_HANDOVER, text) : SL_OK;
@@ -237,10 +244,11 @@ void co_notify_decode(struct coordinator *self, const struct co_handover *row)
         return;
     }
     const struct sl_item_receipt item = co_receipt_item(row->id, &row->receipt);
-    struct sl_body_handover_word body = {.node = sl_text_of(row->decode_node),
-                                         .handover_id = row->id,
-                                         .state = failed ? WORD_FAILED : WORD_COMMITTED,
-                                         .reason = failed ? reason_of(row, room) : sl_text_of("")};
+    struct sl_body_handover_notify body = {.node = sl_text_of(row->decode_node),
+                                           .handover_id = row->id,
+                                           .state = failed ? NOTIFY_FAILED : NOTIFY_COMMITTED,
+                                           .reason =
+                                               failed ? reason_of(row, room) : sl_text_of("")};
     if (!failed) {
         body.receipt.at = &item;
         body.receipt.count = 1;
@@ -251,7 +259,7 @@ void co_notify_decode(struct coordinator *self, const struct co_handover *row)
 
 static sl_err decode_waits_handle(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    const struct sl_body_handover_notify *body = &msg->body.handover_notify;
     struct co_handover *row = co_handover_find(self, body->handover_id);
     const struct co_op *store =
         row == NULL ? co_handover_ended(self, body->handover_id, CO_STORE) : NULL;
@@ -291,7 +299,7 @@ static sl_err decode_waits_handle(struct coordinator *self, const struct sl_msg 
 /* Decode gave up: its blocks, stored or not, will not be fetched. */
 static sl_err decode_gave_up_handle(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    const struct sl_body_handover_notify *body = &msg->body.handover_notify;
     struct co_handover *row = co_handover_find(self, body->handover_id);
     if (row == NULL) {
         return SL_OK;
@@ -305,7 +313,7 @@ static sl_err decode_gave_up_handle(struct coordinator *self, const struct sl_ms
 /* Decode has finished; the receipt proves that it means this hand-over. */
 static sl_err decode_done_handle(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct sl_body_handover_word *body = &msg->body.handover_word;
+    const struct sl_body_handover_notify *body = &msg->body.handover_notify;
     const struct sl_item_receipt *item = body->receipt.at;
     if (body->receipt.count == 0 || item->handover_id != body->handover_id ||
         (item->keys_low == 0 && item->keys_high == 0)) { /* the registrar would not check it */
@@ -320,12 +328,12 @@ static sl_err decode_done_handle(struct coordinator *self, const struct sl_msg *
 
 void co_notify_handle(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct sl_body_handover_word *body = &msg->body.handover_word;
-    bool done = body->state == WORD_TAKEN;
-    sl_err code = done                          ? decode_done_handle(self, msg)
-                  : body->state == WORD_WAITS   ? decode_waits_handle(self, msg)
-                  : body->state == WORD_GAVE_UP ? decode_gave_up_handle(self, msg)
-                                                : prefill_result_handle(self, msg);
+    const struct sl_body_handover_notify *body = &msg->body.handover_notify;
+    bool done = body->state == NOTIFY_TAKEN;
+    sl_err code = done                            ? decode_done_handle(self, msg)
+                  : body->state == NOTIFY_WAITS   ? decode_waits_handle(self, msg)
+                  : body->state == NOTIFY_GAVE_UP ? decode_gave_up_handle(self, msg)
+                                                  : prefill_result_handle(self, msg);
     if (code == SL_ERR_PERMISSION || code == SL_ERR_INVALID || (done && code == SL_ERR_BUSY)) {
         sl_metric_add(self->env->metrics,
                       done ? self->metric.release_refused_count : self->metric.word_refused_count,

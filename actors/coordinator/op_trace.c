@@ -24,29 +24,29 @@ struct co_op_trace {
 /* ---- making a trace ---- */
 
 /* The result of block i. */
-static struct sl_item_run fate_of(const struct co_op *op, uint32_t i)
+static struct sl_item_run outcome_of(const struct co_op *op, uint32_t i)
 {
     struct sl_item_run run = {.count = 1};
     if (op->type->kind == CO_STORE) {
-        run.fate = co_bit(op->stored, i)    ? SL_BLOCK_STORED
-                   : co_bit(op->existed, i) ? SL_BLOCK_EXISTED
-                   : op->answered           ? SL_BLOCK_REFUSED
-                                            : SL_BLOCK_OPEN;
+        run.outcome = co_bit(op->stored, i)    ? SL_BLOCK_STORED
+                      : co_bit(op->existed, i) ? SL_BLOCK_EXISTED
+                      : op->answered           ? SL_BLOCK_REFUSED
+                                               : SL_BLOCK_OPEN;
         return run;
     }
     if (i < op->at) {
         const struct co_block *block = &op->blocks[i];
-        run.fate = block->tier == CO_TIER_DISK     ? SL_BLOCK_DISK
-                   : block->tier == CO_TIER_REMOTE ? SL_BLOCK_REMOTE
-                                                   : SL_BLOCK_MEMORY;
+        run.outcome = block->tier == CO_TIER_DISK     ? SL_BLOCK_DISK
+                      : block->tier == CO_TIER_REMOTE ? SL_BLOCK_REMOTE
+                                                      : SL_BLOCK_MEMORY;
         run.at_ns = block->came_ns - op->started_ns;
         return run;
     }
-    run.fate = !op->answered                 ? SL_BLOCK_OPEN
-               : i - op->at < op->wait.left  ? SL_BLOCK_LEFT
-               : op->code != SL_OK           ? SL_BLOCK_FAILED
-               : i == op->at + op->wait.left ? SL_BLOCK_MISSING
-                                             : SL_BLOCK_BEHIND;
+    run.outcome = !op->answered                 ? SL_BLOCK_OPEN
+                  : i - op->at < op->wait.left  ? SL_BLOCK_LEFT
+                  : op->code != SL_OK           ? SL_BLOCK_FAILED
+                  : i == op->at + op->wait.left ? SL_BLOCK_MISSING
+                                                : SL_BLOCK_BEHIND;
     return run;
 }
 
@@ -56,8 +56,8 @@ static uint32_t runs_make(const struct co_op *op, struct sl_item_run *runs)
     struct sl_item_run last = {0};
     uint32_t count = 0;
     for (uint32_t i = 0; op->blocks != NULL && i < op->block_count; i++) {
-        struct sl_item_run run = fate_of(op, i);
-        bool same = run.fate == last.fate && run.at_ns == last.at_ns;
+        struct sl_item_run run = outcome_of(op, i);
+        bool same = run.outcome == last.outcome && run.at_ns == last.at_ns;
         if (count == 0 || (!same && count < CO_OP_TRACE_RUNS_MAX)) {
             last = run;
             if (runs != NULL) {
@@ -112,11 +112,11 @@ static struct co_op_trace *op_trace_make(const struct coordinator *self, const s
     for (uint32_t i = 0; i < key_count; i++) {
         bytes += model_length + 2 + op->blocks[keys_first - op->first_block + i].key.length;
     }
-    struct co_op_trace *story = malloc(bytes);
-    if (story == NULL) {
+    struct co_op_trace *trace = malloc(bytes);
+    if (trace == NULL) {
         return NULL;
     }
-    *story = (struct co_op_trace){
+    *trace = (struct co_op_trace){
         .op_id = op->id,
         .trace_id = op->trace_id,
         .engine_id = op->engine_id,
@@ -131,15 +131,15 @@ static struct co_op_trace *op_trace_make(const struct coordinator *self, const s
         .key_count = key_count,
         .keys_first = keys_first,
     };
-    text_keep(story->requester, sizeof(story->requester), op->back.to);
-    text_keep(story->model, sizeof(story->model), model);
-    text_keep(story->request, sizeof(story->request), op->origin.request);
-    text_keep(story->traceparent, sizeof(story->traceparent), op->origin.traceparent);
-    text_keep(story->reason, sizeof(story->reason),
+    text_keep(trace->requester, sizeof(trace->requester), op->back.to);
+    text_keep(trace->model, sizeof(trace->model), model);
+    text_keep(trace->request, sizeof(trace->request), op->origin.request);
+    text_keep(trace->traceparent, sizeof(trace->traceparent), op->origin.traceparent);
+    text_keep(trace->reason, sizeof(trace->reason),
               op->answered ? op->reason : co_phase_text(op->phase));
-    (void)runs_make(op, story->runs);
-    struct sl_text *keys = (struct sl_text *)(void *)((char *)story + keys_at);
-    char *text = (char *)story + texts_at;
+    (void)runs_make(op, trace->runs);
+    struct sl_text *keys = (struct sl_text *)(void *)((char *)trace + keys_at);
+    char *text = (char *)trace + texts_at;
     for (uint32_t i = 0; i < key_count; i++) {
         struct sl_key key = op->blocks[keys_first - op->first_block + i].key;
         keys[i] = (struct sl_text){.at = text, .length = model_length + 1 + key.length};
@@ -149,8 +149,8 @@ static struct co_op_trace *op_trace_make(const struct coordinator *self, const s
         text[keys[i].length] = '\0';
         text += keys[i].length + 1;
     }
-    story->keys = keys;
-    return story;
+    trace->keys = keys;
+    return trace;
 }
 
 /* ---- recent traces ---- */
@@ -166,17 +166,17 @@ static void oldest_drop(struct co_op_traces *op_traces)
 static void op_trace_note(struct coordinator *self, struct co_op *op)
 {
     struct co_op_traces *op_traces = &self->op_traces;
-    struct co_op_trace *story = op_trace_make(self, op);
-    if (story == NULL) {
+    struct co_op_trace *trace = op_trace_make(self, op);
+    if (trace == NULL) {
         return;
     }
     while (op_traces->oldest < op_traces->next &&
            (op_traces->next - op_traces->oldest == CO_OP_TRACES_MAX ||
-            op_traces->bytes + story->bytes > CO_OP_TRACES_BYTES_MAX)) {
+            op_traces->bytes + trace->bytes > CO_OP_TRACES_BYTES_MAX)) {
         oldest_drop(op_traces);
     }
-    op_traces->ring[op_traces->next++ % CO_OP_TRACES_MAX] = story;
-    op_traces->bytes += story->bytes;
+    op_traces->ring[op_traces->next++ % CO_OP_TRACES_MAX] = trace;
+    op_traces->bytes += trace->bytes;
 }
 
 static void op_traces_fini(struct coordinator *self)
@@ -186,7 +186,7 @@ static void op_traces_fini(struct coordinator *self)
     }
 }
 
-/* ---- OP_STORY ---- */
+/* ---- OP_TRACE ---- */
 
 struct wanted {
     const char *name; /* of the request */
@@ -218,64 +218,64 @@ static bool is_in_flight(const struct co_op *op)
     return !op->answered && op->type->kind != CO_UNKNOWN; /* answered ones have a trace */
 }
 
-/* Gives the op in flight that is meant, or sets *story to the trace of an ended one; else NULL. */
+/* Gives the op in flight that is meant, or sets *trace to the trace of an ended one; else NULL. */
 static const struct co_op *find(const struct coordinator *self, struct wanted *wanted,
-                                const struct co_op_trace **story)
+                                const struct co_op_trace **trace)
 {
-    *story = NULL;
+    *trace = NULL;
     for (const struct co_op *op = self->active_last; op != NULL; op = op->older) {
         if (is_in_flight(op) && matches(wanted, op->trace_id, op->origin.request)) {
             return op;
         }
     }
-    for (uint64_t i = self->op_traces.next; i-- > self->op_traces.oldest && *story == NULL;) {
+    for (uint64_t i = self->op_traces.next; i-- > self->op_traces.oldest && *trace == NULL;) {
         const struct co_op_trace *one = self->op_traces.ring[i % CO_OP_TRACES_MAX];
-        *story = matches(wanted, one->trace_id, one->request) ? one : NULL;
+        *trace = matches(wanted, one->trace_id, one->request) ? one : NULL;
     }
     return NULL;
 }
 
 static void op_trace_reply(struct coordinator *self, const struct sl_msg *msg,
-                           const struct co_op_trace *story)
+                           const struct co_op_trace *trace)
 {
     struct sl_msg reply = {.code = SL_OK};
-    struct sl_body_op_story_reply *body = &reply.body.op_story_reply;
-    *body = (struct sl_body_op_story_reply){
-        .op = story->op_id,
-        .trace = story->trace_id,
-        .engine_id = story->engine_id,
-        .store = story->store,
-        .running = story->running,
-        .result = story->code,
-        .reason = sl_text_of(story->reason),
-        .requester = sl_text_of(story->requester),
-        .request = sl_text_of(story->request),
-        .traceparent = sl_text_of(story->traceparent),
-        .model = sl_text_of(story->model),
-        .first_block = story->first_block,
-        .ago_ns = self->env->now_ns - story->started_ns,
-        .took_ns = story->took_ns,
-        .keys_first = story->keys_first,
+    struct sl_body_op_trace_reply *body = &reply.body.op_trace_reply;
+    *body = (struct sl_body_op_trace_reply){
+        .op = trace->op_id,
+        .trace = trace->trace_id,
+        .engine_id = trace->engine_id,
+        .store = trace->store,
+        .running = trace->running,
+        .result = trace->code,
+        .reason = sl_text_of(trace->reason),
+        .requester = sl_text_of(trace->requester),
+        .request = sl_text_of(trace->request),
+        .traceparent = sl_text_of(trace->traceparent),
+        .model = sl_text_of(trace->model),
+        .first_block = trace->first_block,
+        .ago_ns = self->env->now_ns - trace->started_ns,
+        .took_ns = trace->took_ns,
+        .keys_first = trace->keys_first,
     };
-    body->runs.at = story->runs;
-    body->runs.count = story->run_count;
-    body->keys.at = story->keys;
-    body->keys.count = story->key_count;
+    body->runs.at = trace->runs;
+    body->runs.count = trace->run_count;
+    body->keys.at = trace->keys;
+    body->keys.count = trace->key_count;
     sl_reply(self->env, msg, &reply);
 }
 
 void co_op_trace_handle(struct coordinator *self, const struct sl_msg *msg)
 {
-    const struct sl_body_op_story *body = &msg->body.op_story;
-    const struct co_op_trace *story;
+    const struct sl_body_op_trace *body = &msg->body.op_trace;
+    const struct co_op_trace *trace;
     struct wanted wanted = {.name = body->id.at};
     (void)sl_parse_hex(body->id.at, &wanted.trace_id); /* 0: the name of a request */
-    wanted.longer = find(self, &wanted, &story) == NULL && story == NULL;
+    wanted.longer = find(self, &wanted, &trace) == NULL && trace == NULL;
     wanted.skip = body->skip;
-    const struct co_op *op = find(self, &wanted, &story);
+    const struct co_op *op = find(self, &wanted, &trace);
     struct co_op_trace *made = op != NULL ? op_trace_make(self, op) : NULL;
-    if (made != NULL || story != NULL) {
-        op_trace_reply(self, msg, made != NULL ? made : story);
+    if (made != NULL || trace != NULL) {
+        op_trace_reply(self, msg, made != NULL ? made : trace);
     } else if (op != NULL) {
         sl_reply_fail(self->env, msg, SL_ERR_NO_MEMORY, "no memory for its trace");
     } else {

@@ -1,6 +1,6 @@
-/* actors/coordinator/op_trace.h - traces of recent ops, block by block, for OP_STORY. */
-#ifndef SL_COORDINATOR_STORY_H
-#define SL_COORDINATOR_STORY_H
+/* actors/coordinator/op_trace.h - traces of recent ops, block by block, for OP_TRACE. */
+#ifndef SL_COORDINATOR_OP_TRACE_H
+#define SL_COORDINATOR_OP_TRACE_H
 
 #include "ipc/msg/sl_msg.h"
 
@@ -26,6 +26,6 @@ struct co_op_traces {
     uint64_t bytes;
 };
 
-void co_op_trace_handle(struct coordinator *self, const struct sl_msg *msg); /* OP_STORY */
+void co_op_trace_handle(struct coordinator *self, const struct sl_msg *msg); /* OP_TRACE */
 
 #endif

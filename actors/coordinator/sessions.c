@@ -1,11 +1,11 @@
 /* actors/coordinator/sessions.c - sessions of engines: reads their blocks from disk before the next
  * request.
  *
- * The table of sessions (runtime/policy/rhythm) knows which session is due; this file has the keys
- * of its chain. Blocks that are only on disk are requested by BRING with `ahead`, which runs after
- * all loads, and is refused if it would evict something worth more. A few such requests are in
- * flight at a time. All of it is lost with the process; sessions are then learnt again. */
-#include "runtime/policy/rhythm/sessions.h"
+ * The table of sessions (runtime/policy/sessions) knows which session is due; this file has the
+ * keys of its chain. Blocks that are only on disk are requested by BRING with `ahead`, which runs
+ * after all loads, and is refused if it would evict something worth more. A few such requests are
+ * in flight at a time. All of it is lost with the process; sessions are then learnt again. */
+#include "runtime/policy/sessions/sessions.h"
 #include "actors/coordinator/internal.h"
 #include "runtime/base/sl_array.h"
 #include "runtime/base/sl_table.h"
@@ -71,7 +71,7 @@ struct turn {
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(co_sessions, metric.session_count, "sessions"),
     SL_METRIC_ROW(co_sessions, metric.turn_count, "session_turns"),
-    SL_METRIC_ROW(co_sessions, metric.pause_count, "session_pauses_told"),
+    SL_METRIC_ROW(co_sessions, metric.pause_count, "session_pauses_reported"),
     SL_METRIC_ROW(co_sessions, metric.prefetch_count, "session_prefetches"),
     SL_METRIC_ROW(co_sessions, metric.prefetch_refused_count, "session_prefetches_refused"),
     SL_METRIC_ROW(co_sessions, metric.prefetch_parts, "session_parts_prefetched"),
@@ -328,7 +328,7 @@ void co_sessions_pause(struct coordinator *self, const struct sl_msg *msg)
 /* ---- requests ---- */
 
 struct wanted {
-    uint32_t at, end, step; /* blocks, in steps; the look-up stops at `at` */
+    uint32_t at, end, step; /* blocks, in steps; the lookup stops at `at` */
     struct sl_text *keys;
     uint32_t count;
     uint32_t cold; /* parts only on disk, */
@@ -463,9 +463,9 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
     struct asked *asked = &sessions->asked[index];
     struct chain *chain = &sessions->chains[asked->due.session];
     bool same = chain->serial == asked->due.serial; /* no turn since the request */
-    bool told = reply != NULL && reply->code == SL_OK, here = told;
-    const struct sl_u64s none = {0}, *codes = told ? &reply->body.bring_reply.codes : &none;
-    double full = told ? (double)reply->body.bring_reply.full / FULL_UNIT : 1.0;
+    bool answered = reply != NULL && reply->code == SL_OK, here = answered;
+    const struct sl_u64s none = {0}, *codes = answered ? &reply->body.bring_reply.codes : &none;
+    double full = answered ? (double)reply->body.bring_reply.full / FULL_UNIT : 1.0;
     for (uint64_t i = 0; i < codes->count; i++) {
         here = here && (codes->at[i] == SL_OK || codes->at[i] == SL_ERR_EXISTS);
         asked->came += codes->at[i] == SL_OK;
@@ -477,14 +477,14 @@ void co_sessions_answered(struct coordinator *self, uint32_t index, const struct
         if (asked->more && same && time && blocks_ask(self, index)) {
             return;
         }
-    } else if (told && asked->came > 0) { /* earlier blocks stay, and count */
+    } else if (answered && asked->came > 0) { /* earlier blocks stay, and count */
         here = true;
         full = asked->full;
     }
     if (same) {
         chain->in_memory_count = asked->in_memory;
     }
-    if (told) {
+    if (answered) {
         if (asked->came > 0) {
             sessions->lead_ns += 2 * (self->env->now_ns - asked->sent_ns) / TOOK_SHARE;
             sessions->lead_ns -= sessions->lead_ns / TOOK_SHARE;

@@ -20,7 +20,7 @@
 
 #define CO_FINISHED_MAX    256u  /* ended ops whose answers are kept for repeated requests */
 #define CO_SLICE_PARTS_MAX 4096u /* parts of a slice: bounds messages, pins and scratch */
-#define CO_FIND_MAX        256u  /* keys of one look-up */
+#define CO_FIND_MAX        256u  /* keys of one lookup */
 #define CO_PROMOTE_ROUNDS  3u
 #define CO_STALE_ROUNDS \
     16u /* a load ends before an entry that changes so often while it is being pinned */
@@ -139,7 +139,13 @@ struct co_part {
     bool missed;    /* a rank has not copied it */
     uint64_t asked; /* ranks with a COPY of it in flight */
 };
-enum co_fate { CO_BLOCK_OPEN, CO_BLOCK_STORED, CO_BLOCK_EXISTED, CO_BLOCK_BUSY, CO_BLOCK_FAILED };
+enum co_outcome {
+    CO_BLOCK_OPEN,
+    CO_BLOCK_STORED,
+    CO_BLOCK_EXISTED,
+    CO_BLOCK_BUSY,
+    CO_BLOCK_FAILED
+};
 enum co_tier { CO_TIER_NONE, CO_TIER_MEMORY, CO_TIER_DISK, CO_TIER_REMOTE };
 struct co_block {
     struct sl_key key; /* in the op's memory; NULL: the format has none */
@@ -148,10 +154,10 @@ struct co_block {
     uint64_t note_generation; /* of its first part, for the access ring */
     sl_ref note_ref;
     uint32_t device_block;
-    uint8_t fate;  /* store: enum co_fate */
-    uint8_t tier;  /* load: enum co_tier, as first seen, of its slowest part */
-    uint8_t round; /* store: number of RESERVEs */
-    bool away;     /* store, BUSY: no writer; a process that it needs has not sent HELLO */
+    uint8_t outcome; /* store: enum co_outcome */
+    uint8_t tier;    /* load: enum co_tier, as first seen, of its slowest part */
+    uint8_t round;   /* store: number of RESERVEs */
+    bool away;       /* store, BUSY: no writer; a process that it needs has not sent HELLO */
 };
 /* The work of a rank, or of the transporter, for an op. */
 struct co_share {
@@ -362,7 +368,7 @@ struct coordinator {
     uint32_t handover_max, handover_count;
     uint64_t handover_next_ns; /* no deadline of a row is earlier */
 
-    struct sl_key find_keys[CO_FIND_MAX]; /* scratch of a look-up */
+    struct sl_key find_keys[CO_FIND_MAX]; /* scratch of a lookup */
     struct sl_entry find_entries[CO_FIND_MAX];
     sl_err find_codes[CO_FIND_MAX];
     uint32_t find_parts[CO_FIND_MAX];

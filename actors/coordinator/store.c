@@ -10,7 +10,7 @@
 
 static void block_fail(struct co_op *op, uint32_t block, const char *why)
 {
-    op->blocks[block].fate = CO_BLOCK_FAILED;
+    op->blocks[block].outcome = CO_BLOCK_FAILED;
     co_reason(op, "block %u: %s", op->first_block + block, why);
 }
 
@@ -34,7 +34,7 @@ static uint32_t slice_choose(struct coordinator *self, struct co_op *op)
     limit = (uint32_t)SL_MIN(limit, SL_MAX(bytes_max / engine->block_bytes, UINT64_C(1)));
     uint32_t count = 0;
     for (uint32_t i = op->at; i < op->block_count && count < limit; i++) {
-        if (op->blocks[i].fate != CO_BLOCK_OPEN) {
+        if (op->blocks[i].outcome != CO_BLOCK_OPEN) {
             continue;
         }
         if (op->blocks[i].key.at == NULL) {
@@ -90,7 +90,7 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
     op->many = op->many || op->slice_total > 0;
     op->slice_count = 0;
     co_memory_reset(&op->work);
-    while (op->at < op->block_count && op->blocks[op->at].fate != CO_BLOCK_OPEN) {
+    while (op->at < op->block_count && op->blocks[op->at].outcome != CO_BLOCK_OPEN) {
         op->at++;
     }
     op->slice = co_memory_take(&op->work, op->block_count, sizeof(*op->slice));
@@ -106,7 +106,7 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
         return;
     }
     for (uint32_t i = 0; i < op->block_count; i++) {
-        if (op->blocks[i].fate == CO_BLOCK_BUSY) {
+        if (op->blocks[i].outcome == CO_BLOCK_BUSY) {
             co_op_enter(self, op, CO_OTHERS);
             return;
         }
@@ -121,7 +121,7 @@ void co_store_slice(struct coordinator *self, struct co_op *op)
 static void block_await(struct coordinator *self, struct co_op *op, uint32_t block)
 {
     struct co_block *state = &op->blocks[block];
-    state->fate = CO_BLOCK_BUSY;
+    state->outcome = CO_BLOCK_BUSY;
     state->away = true;
     state->busy_until_ns = sl_deadline_ns(self->env->now_ns, AWAY_NS);
 }
@@ -163,10 +163,10 @@ static void grants_of_block(struct coordinator *self, struct co_op *op, uint32_t
         return;
     }
     if (existing == engine->part_count) {
-        state->fate = CO_BLOCK_EXISTED;
+        state->outcome = CO_BLOCK_EXISTED;
         co_bit_set(op->existed, block);
     } else if (failed == SL_OK && busy) {
-        state->fate = CO_BLOCK_BUSY;
+        state->outcome = CO_BLOCK_BUSY;
         state->busy_until_ns =
             sl_deadline_ns(self->env->now_ns, sl_deadline_ns(busy_ns, BUSY_GRACE_NS));
     } else {
@@ -258,7 +258,7 @@ static void store_copied(struct coordinator *self, struct co_op *op)
     for (uint32_t i = 0; i < op->slice_count; i++) {
         if (op->parts[i * part_count].state == CO_PART_COPIED) {
             whole++;
-        } else if (op->blocks[op->slice[i]].fate == CO_BLOCK_OPEN) {
+        } else if (op->blocks[op->slice[i]].outcome == CO_BLOCK_OPEN) {
             block_fail(op, op->slice[i], "a rank did not copy its part");
         }
     }
@@ -308,9 +308,9 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
         }
         sl_err code = reply->code;
         for (uint32_t k = 0; k < part_count; k++, at++) {
-            bool told = at < codes->count && codes->at[at] < SL_ERR_COUNT;
-            if (code == SL_OK && (!told || codes->at[at] != SL_OK)) {
-                code = told ? (sl_err)codes->at[at] : SL_ERR_PROTOCOL;
+            bool has_code = at < codes->count && codes->at[at] < SL_ERR_COUNT;
+            if (code == SL_OK && (!has_code || codes->at[at] != SL_OK)) {
+                code = has_code ? (sl_err)codes->at[at] : SL_ERR_PROTOCOL;
             }
         }
         struct co_block *block = &op->blocks[op->slice[i]];
@@ -319,7 +319,7 @@ static void store_committed(struct coordinator *self, struct co_op *op, const st
                        sl_err_text(code)); /* the ABORT at the slice's end has its claims */
             continue;
         }
-        block->fate = CO_BLOCK_STORED;
+        block->outcome = CO_BLOCK_STORED;
         co_bit_set(op->stored, op->slice[i]);
         block->note_ref = parts[0].ref;
         block->note_generation = parts[0].generation;
@@ -362,7 +362,7 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
     if (block->away) {
         if (self->env->now_ns >= block->busy_until_ns) {
             block->away = false;
-            block->fate = CO_BLOCK_OPEN;
+            block->outcome = CO_BLOCK_OPEN;
             op->at = SL_MIN(op->at, i);
         }
         return;
@@ -371,13 +371,13 @@ static void other_look(struct coordinator *self, struct co_op *op, uint32_t i, b
     uint32_t length = co_block_key_write(op->engine, &block->key, key);
     sl_err state = view ? sl_index_find_group(self->view, key, length) : SL_ERR_BUSY;
     if (state == SL_OK && op->handover != NULL) {
-        block->fate = CO_BLOCK_OPEN; /* the hold needs it as well */
+        block->outcome = CO_BLOCK_OPEN; /* the hold needs it as well */
         op->at = SL_MIN(op->at, i);
     } else if (state == SL_OK) {
-        block->fate = CO_BLOCK_EXISTED;
+        block->outcome = CO_BLOCK_EXISTED;
         co_bit_set(op->existed, i);
     } else if (state == SL_ERR_NOT_FOUND && block->round < CO_RESERVE_ROUNDS) {
-        block->fate = CO_BLOCK_OPEN; /* the other writer gave up */
+        block->outcome = CO_BLOCK_OPEN; /* the other writer gave up */
         op->at = SL_MIN(op->at, i);
     } else if (state == SL_ERR_NOT_FOUND || self->env->now_ns >= block->busy_until_ns) {
         block_fail(op, i, "another writer kept it busy");
@@ -395,11 +395,11 @@ static void others_poll(struct coordinator *self, struct co_op *op)
     bool view = sl_index_view_ready(self->env, &self->view);
     bool open = false, busy = false;
     for (uint32_t i = 0; i < op->block_count; i++) {
-        if (op->blocks[i].fate == CO_BLOCK_BUSY) {
+        if (op->blocks[i].outcome == CO_BLOCK_BUSY) {
             other_look(self, op, i, view);
         }
-        open |= op->blocks[i].fate == CO_BLOCK_OPEN;
-        busy |= op->blocks[i].fate == CO_BLOCK_BUSY;
+        open |= op->blocks[i].outcome == CO_BLOCK_OPEN;
+        busy |= op->blocks[i].outcome == CO_BLOCK_BUSY;
     }
     if (open || !busy) {
         co_store_slice(self, op);

@@ -15,36 +15,37 @@
 #define EXPLAIN_KEYS_MAX   64u
 #define EXPLAIN_TEXT_BYTES 256u
 
-static struct sl_item_story story_of(sl_err code, const char *text)
+static struct sl_item_explanation explanation_of(sl_err code, const char *text)
 {
-    return (struct sl_item_story){.code = code, .text = sl_text_of(text)};
+    return (struct sl_item_explanation){.code = code, .text = sl_text_of(text)};
 }
 
-static struct sl_item_story explain_group(const struct registrar *self, sl_ref group)
+static struct sl_item_explanation explain_group(const struct registrar *self, sl_ref group)
 {
     struct sl_group_info info;
     sl_index_group_info(self->index, group, &info);
-    return info.state == SL_GROUP_COMMITTED ? story_of(SL_OK, "a block, all of its parts are here")
-                                            : story_of(SL_ERR_BUSY, "its block is being written");
+    return info.state == SL_GROUP_COMMITTED
+               ? explanation_of(SL_OK, "a block, all of its parts are here")
+               : explanation_of(SL_ERR_BUSY, "its block is being written");
 }
 
-static struct sl_item_story explain_entry(const struct registrar *self,
-                                          const struct sl_entry *entry)
+static struct sl_item_explanation explain_entry(const struct registrar *self,
+                                                const struct sl_entry *entry)
 {
     if (entry->kind == SL_RECORD_GROUP) {
         return explain_group(self, entry->ref);
     }
     if (entry->kind != SL_RECORD_COMMITTED) {
-        return story_of(SL_ERR_BUSY, "being written");
+        return explanation_of(SL_ERR_BUSY, "being written");
     }
     if (entry->group != 0 && explain_group(self, entry->group).code != SL_OK) {
-        return story_of(SL_ERR_BUSY, "other parts of its block are still being written");
+        return explanation_of(SL_ERR_BUSY, "other parts of its block are still being written");
     }
     bool in_memory = entry->extent.generation != 0;
     if (entry->disk.valid == 0) {
-        return story_of(SL_OK, "in memory");
+        return explanation_of(SL_OK, "in memory");
     }
-    return story_of(SL_OK, in_memory ? "in memory and on disk" : "on disk");
+    return explanation_of(SL_OK, in_memory ? "in memory and on disk" : "on disk");
 }
 
 /* Length of the block's key in a part's key, whose last two components are /RANK/POOL; 0: none. */
@@ -95,36 +96,38 @@ static void judgement_add(char at[EXPLAIN_TEXT_BYTES], const struct reg_judgemen
 }
 
 /* Looks for a ghost of the key, or of its block: ghosts have the keys of whole units. */
-static struct sl_item_story explain_absence(const struct registrar *self, const struct sl_text *key,
-                                            char at[EXPLAIN_TEXT_BYTES])
+static struct sl_item_explanation explain_absence(const struct registrar *self,
+                                                  const struct sl_text *key,
+                                                  char at[EXPLAIN_TEXT_BYTES])
 {
     struct reg_ghost ghost;
     uint64_t block_length = block_key_length(key);
     if (!reg_ghost_find(self->ghosts, key->at, key->length, &ghost) &&
         (block_length == 0 || !reg_ghost_find(self->ghosts, key->at, block_length, &ghost))) {
-        return story_of(SL_ERR_NOT_FOUND,
-                        self->ghosts->count <= self->ghosts->capacity && self->ghosts->capacity > 0
-                            ? "not seen since the registrar started"
-                            : "not among what left recently: never stored, or long gone");
+        return explanation_of(SL_ERR_NOT_FOUND,
+                              self->ghosts->count <= self->ghosts->capacity &&
+                                      self->ghosts->capacity > 0
+                                  ? "not seen since the registrar started"
+                                  : "not among what left recently: never stored, or long gone");
     }
     const char *text = ghost.reason == REG_GHOST_CONTRIBUTION
                            ? reg_contribution_ended_text(self, ghost.serial)
                            : reg_ghost_text(ghost.reason);
-    struct sl_item_story story = story_of(SL_ERR_NOT_FOUND, text);
-    story.ago_ns = SL_MAX(self->env->now_ns - ghost.at_ns, 1);
+    struct sl_item_explanation explanation = explanation_of(SL_ERR_NOT_FOUND, text);
+    explanation.ago_ns = SL_MAX(self->env->now_ns - ghost.at_ns, 1);
     bool judged = ghost.judged.classed || ghost.judged.age_ns > 0;
     if (judged && reg_ghost_was_evicted(&ghost)) {
         at[0] = '\0';
         text_add(at, "%s; it was ", text);
         judgement_add(at, &ghost.judged);
-        story.text = sl_text_of(at);
+        explanation.text = sl_text_of(at);
     }
-    return story;
+    return explanation;
 }
 
 /* at: buffer for a text that is composed. */
-static struct sl_item_story explain_key(const struct registrar *self, const struct sl_text *key,
-                                        char at[EXPLAIN_TEXT_BYTES])
+static struct sl_item_explanation
+explain_key(const struct registrar *self, const struct sl_text *key, char at[EXPLAIN_TEXT_BYTES])
 {
     struct sl_entry entry;
     if (sl_index_find_any(self->index, key->at, (uint32_t)key->length, &entry) == SL_OK) {
@@ -132,7 +135,7 @@ static struct sl_item_story explain_key(const struct registrar *self, const stru
     }
     if (reg_claim_by_key(self, reg_hash(key->at, key->length), key->at, (uint32_t)key->length) !=
         REG_NONE) {
-        return story_of(SL_ERR_BUSY, "being written");
+        return explanation_of(SL_ERR_BUSY, "being written");
     }
     return explain_absence(self, key, at);
 }
@@ -140,14 +143,14 @@ static struct sl_item_story explain_key(const struct registrar *self, const stru
 static void explain(struct registrar *self, const struct sl_msg *msg)
 {
     const struct sl_texts *keys = &msg->body.explain.keys;
-    struct sl_item_story stories[EXPLAIN_KEYS_MAX];
+    struct sl_item_explanation explanations[EXPLAIN_KEYS_MAX];
     char texts[EXPLAIN_KEYS_MAX][EXPLAIN_TEXT_BYTES];
     uint64_t count = SL_MIN(keys->count, EXPLAIN_KEYS_MAX);
     for (uint64_t i = 0; i < count; i++) {
-        stories[i] = explain_key(self, &keys->at[i], texts[i]);
+        explanations[i] = explain_key(self, &keys->at[i], texts[i]);
     }
     struct sl_msg reply = {.code = SL_OK};
-    reply.body.explain_reply.items.at = stories;
+    reply.body.explain_reply.items.at = explanations;
     reply.body.explain_reply.items.count = count;
     sl_reply(self->env, msg, &reply);
 }

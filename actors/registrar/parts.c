@@ -31,10 +31,10 @@
 #include "actors/registrar/records/seen.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/holds.h"
-#include "actors/registrar/writers/parked.h"
 #include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/reservations.h"
 #include "actors/registrar/writers/reserve.h"
+#include "actors/registrar/writers/space_queue.h"
 #include "actors/registrar/writers/transients.h"
 
 #include <stdlib.h>

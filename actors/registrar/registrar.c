@@ -144,7 +144,7 @@ static void registrar_schedule(struct registrar *self)
 {
     uint64_t now_ns = self->env->now_ns;
     /* Parked requests may wait for the end of a lease, which only a tick sees. */
-    bool rests = now_ns >= self->rest_from_ns && self->space.parked_count == 0 && !self->draining;
+    bool rests = now_ns >= self->rest_from_ns && self->space.waiting_count == 0 && !self->draining;
     /* Heartbeats are due at the same instants, so one wake-up serves all of them. */
     uint64_t at_ns = rests ? sl_clock_next_ns(now_ns, REG_REST_TICK_NS) : now_ns + REG_TICK_NS;
     REG_EACH(self, REG_WALK_NEXT, part)
@@ -239,10 +239,10 @@ static void registrar_fini(void *state)
 static const char *parts_health(struct registrar *self, char *reason, size_t reason_bytes)
 {
     const char *starting = NULL;
-    bool told = false;
+    bool reported = false;
     for (uint32_t i = 0; reg_parts[i] != NULL; i++) {
         const struct reg_part *part = reg_parts[i];
-        told = told || (part->health != NULL && part->health(self, reason, reason_bytes));
+        reported = reported || (part->health != NULL && part->health(self, reason, reason_bytes));
         starting = starting == NULL && part->starting != NULL ? part->starting(self) : starting;
     }
     return starting;

@@ -17,13 +17,13 @@ static sl_err gpu_differs(const struct sl_device *device,
 {
     char its[SL_GPU_TEXT_BYTES], ours[SL_GPU_TEXT_BYTES];
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    bool told = body->visible_devices.length > 0;
+    bool reported = body->visible_devices.length > 0;
     sl_gpu_text(region->gpu.at, its);
     sl_gpu_text(device->gpu, ours);
     return sl_fail(why, SL_ERR_CONFIG,
                    "the engine's memory is on %s (CUDA_VISIBLE_DEVICES %.32s), the swapper has "
                    "%s (%.32s)",
-                   its, told ? body->visible_devices.at : "not set", ours,
+                   its, reported ? body->visible_devices.at : "not set", ours,
                    visible == NULL ? "not set" : visible);
 }
 

@@ -137,7 +137,7 @@ static void bad_place_settle(struct tierer *self, struct ti_bad_place *bad, bool
         return;
     }
     sl_log_write(self->env->log, SL_LOG_ERROR, 0,
-                 "disk: segment %u at %" PRIu64
+                 "disk: log file segment.%u at %" PRIu64
                  " cannot be read on an otherwise healthy disk: given up",
                  bad->place.segment, bad->place.offset_bytes);
     sl_metric_add(self->env->metrics, self->metrics.unreadable, 1);

@@ -40,7 +40,7 @@ void ti_arena_register(struct tierer *self)
     if (!self->lending || self->arena == NULL) {
         return;
     }
-    uint64_t from = self->lent_bytes, chunk = sl_arena_chunk_bytes(self->arena);
+    uint64_t from = self->registered_bytes, chunk = sl_arena_chunk_bytes(self->arena);
     uint64_t data = sl_arena_data_bytes(self->arena);
     uint64_t to = SL_MIN(SL_MIN(from + TI_LEND_BYTES, (from / chunk + 1) * chunk), data);
     if (from >= data || to > sl_arena_populated_bytes(self->arena)) {
@@ -57,7 +57,7 @@ void ti_arena_register(struct tierer *self)
                      from, why.text);
         return;
     }
-    self->lent_bytes = to;
+    self->registered_bytes = to;
     sl_metric_add(self->env->metrics, self->metrics.buffers_bytes, to - from);
     self->env->ops->wake_at(self->env, self->env->now_ns);
 }

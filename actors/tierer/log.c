@@ -346,10 +346,11 @@ static void frame_end(struct tierer *self, struct ti_job *job, int os_code)
         if (!segment->records_lost &&
             !ti_segment_note(segment, job->frame + sizeof(struct ti_frame), job->records_bytes,
                              job->record_count)) {
-            sl_log_write(self->env->log, SL_LOG_WARN, 0,
-                         "disk: segment %u: no memory for its records: it gets no footer, and the "
-                         "next start reads its values",
-                         segment->number);
+            sl_log_write(
+                self->env->log, SL_LOG_WARN, 0,
+                "disk: log file segment.%u: no memory for its records: it gets no footer, and the "
+                "next start reads its values",
+                segment->number);
         }
         if (segment->records_lost) {
             ti_scan_again(self); /* the records that it has read lack this frame */

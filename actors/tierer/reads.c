@@ -231,7 +231,7 @@ static sl_err item_verify(struct tierer *self, const struct ti_job *job, const s
     if (!sl_digest_equal(digest, item->digest)) {
         sl_metric_add(self->env->metrics, self->metrics.corrupt, 1);
         sl_log_write(self->env->log, SL_LOG_ERROR, job->back.trace_id,
-                     "disk: segment %u at %" PRIu64 ": %" PRIu64
+                     "disk: log file segment.%u at %" PRIu64 ": %" PRIu64
                      " bytes do not match their digest, not served",
                      item->segment, item->disk_offset, item->length_bytes);
         ti_entries_kill(self->entries, item->hash);

@@ -280,7 +280,8 @@ bool ti_trailer_read(struct tierer *self, const struct ti_segment *segment,
 
 static sl_err no_memory(const struct ti_segment *segment, struct sl_error *why)
 {
-    return sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records", segment->number);
+    return sl_fail(why, SL_ERR_NO_MEMORY, "log file segment.%u: no memory for its records",
+                   segment->number);
 }
 
 sl_err ti_footer_read(struct tierer *self, const struct ti_segment *segment,
@@ -356,7 +357,8 @@ sl_err ti_segment_records_read(struct tierer *self, const struct ti_segment *seg
     *records = malloc(*bytes + 1);
     bool nothing = !self->disk->direct && walk.sequence == 0 && walk.unreadable > TI_UNREADABLE_MAX;
     if (err == SL_OK && (self->unread == SL_ERR_IO || nothing)) {
-        err = sl_fail(why, SL_ERR_IO, "segment %u: the disk cannot be read now", segment->number);
+        err = sl_fail(why, SL_ERR_IO, "log file segment.%u: the disk cannot be read now",
+                      segment->number);
     }
     if (err == SL_ERR_NO_MEMORY || *records == NULL) {
         err = no_memory(&walked, why);

@@ -108,7 +108,8 @@ static void segment_emptied(struct tierer *self, struct ti_segment *segment, sl_
         segment->real_bytes = self->disk->ops->real_bytes(self->disk, segment->file);
     }
     sl_log_write(self->env->log, result == SL_OK ? SL_LOG_DEBUG : SL_LOG_WARN, 0,
-                 "disk: segment %u has no live value: %" PRIu64 " bytes are left of it%s%s",
+                 "disk: log file segment.%u has no live value: %" PRIu64
+                 " bytes are left of it%s%s",
                  segment->number, segment->real_bytes, result == SL_OK ? "" : ", ",
                  self->scan_read.why.text);
     ti_segments_gauges(self);
@@ -277,7 +278,7 @@ static void scan_send(struct tierer *self)
     }
     found.body.disk_found.last = self->scan_last;
     found.body.disk_found.boot_generation = self->boot_generation;
-    found.body.disk_found.heard_fence = self->floor_seq + 1;
+    found.body.disk_found.known_fence = self->floor_seq + 1;
     found.body.disk_found.items.at = self->scan_items;
     found.body.disk_found.items.count = self->scan_count;
     self->scan_first = false;

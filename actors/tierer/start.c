@@ -89,7 +89,7 @@ static sl_err records_apply(struct tierer *self, struct ti_segment *segment, con
         for (uint32_t i = 0; i < count; i++) {
             sl_err err = record_apply(self, segment, batch[i], hashes[i]);
             if (err != SL_OK) {
-                return sl_fail(why, err, "segment %u: its values do not fit in memory",
+                return sl_fail(why, err, "log file segment.%u: its values do not fit in memory",
                                segment->number);
             }
         }
@@ -207,7 +207,7 @@ static sl_err footer_remains(struct tierer *self, struct ti_segment *segment, st
     struct ti_trailer trailer;
     bool end = ti_trailer_read(self, segment, &trailer) && trailer.salt == segment->salt;
     if (segment->cut && !end && segment->records_lost) {
-        return sl_fail(why, SL_ERR_NO_MEMORY, "segment %u: no memory for its records",
+        return sl_fail(why, SL_ERR_NO_MEMORY, "log file segment.%u: no memory for its records",
                        segment->number);
     }
     segment->cut = segment->cut && !end && !index_is_intact(self, segment);
@@ -255,7 +255,7 @@ static sl_err segment_recover(struct tierer *self, struct ti_start *start,
     segment->records_planned_bytes = segment->records_bytes;
     self->tombstone_sequence = walk.tombstones_seen;
     sl_log_write(self->env->log, walk.damaged > 0 ? SL_LOG_WARN : SL_LOG_INFO, 0,
-                 "disk: segment %u has no footer: %u values found in its frames, %u gaps",
+                 "disk: log file segment.%u has no footer: %u values found in its frames, %u gaps",
                  segment->number, segment->record_count, walk.damaged);
     if (walk.tombstones_lost != 0) {
         err = oldest_give_up(self, start, start->kept, "tombstones cannot be read", why);

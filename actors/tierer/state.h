@@ -285,7 +285,7 @@ struct tierer {
     struct ti_entries *entries;
     struct sl_index_view *index;
     struct sl_arena *arena;      /* NULL: not attached yet */
-    uint64_t lent_bytes;         /* of the arena, registered with the disk */
+    uint64_t registered_bytes;   /* of the arena, registered with the disk */
     bool lending;                /* the disk takes registered memory */
     struct ti_segment *segments; /* oldest first; the last one may be open */
     uint32_t segment_count;

@@ -29,9 +29,9 @@ static void fabric_done(void *context, const struct sl_fabric_done *done)
 void tr_fabric_granted(void *context, uint32_t grant, const void *key, uint32_t key_bytes,
                        const struct sl_error *why)
 {
-    const struct sl_bytes told = {.at = key, .length = key_bytes};
-    if (!tr_lend_granted(context, grant, &told, why)) {
-        tr_peers_granted(context, grant, &told);
+    const struct sl_bytes granted = {.at = key, .length = key_bytes};
+    if (!tr_lend_granted(context, grant, &granted, why)) {
+        tr_peers_granted(context, grant, &granted);
     }
 }
 
@@ -133,12 +133,12 @@ static sl_err fabric_open(struct transporter *self, struct sl_error *why)
 
 static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(transporter, metric.fetches, "fetches"),
-    SL_METRIC_ROW(transporter, metric.keys_asked, "keys_asked"),
+    SL_METRIC_ROW(transporter, metric.keys_requested, "keys_requested"),
     SL_METRIC_ROW(transporter, metric.keys_found, "keys_found"),
     SL_METRIC_ROW(transporter, metric.keys_missing, "keys_missing"),
     SL_METRIC_ROW(transporter, metric.values_read, "values_read"),
     SL_METRIC_ROW(transporter, metric.bytes_read, "bytes_read"),
-    SL_METRIC_ROW(transporter, metric.fetch_batches, "trips"),
+    SL_METRIC_ROW(transporter, metric.fetch_batches, "batches"),
     SL_METRIC_ROW(transporter, metric.peers_alive, "peers_alive"),
     SL_METRIC_ROW(transporter, metric.peer_failures, "peer_failures"),
     SL_METRIC_ROW(transporter, metric.peer_timeouts, "peer_timeouts"),
@@ -153,7 +153,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(transporter, metric.promoted, "values_promoted"),
     SL_METRIC_ROW(transporter, metric.fences, "fences"),
     SL_METRIC_ROW(transporter, metric.seeks, "seeks"),
-    SL_METRIC_ROW(transporter, metric.keys_sought, "keys_sought"),
+    SL_METRIC_ROW(transporter, metric.keys_looked_up, "keys_looked_up"),
 };
 
 static sl_err control_open(struct transporter *self, struct sl_error *why)
@@ -168,7 +168,7 @@ static sl_err control_open(struct transporter *self, struct sl_error *why)
         .message_bytes_max = sl_config_u64(env->config, SL_SET_message_bytes_max),
         .unauthenticated_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_connections_max),
         .of_address_max = (uint32_t)sl_config_u64(env->config, SL_SET_fabric_unauthenticated_max),
-        .stranger = tr_unknown_node,
+        .unauth = tr_unknown_node,
         .context = self,
     };
     const struct sl_network *network = env->network;
@@ -307,8 +307,8 @@ static const struct frame {
     {SL_MSG_PEER_UNPIN_REPLY, NULL},
     {SL_MSG_SEEK, tr_seek_asked},
     {SL_MSG_SEEK_REPLY, answered},
-    {SL_MSG_HANDOVER_WORD, tr_handover_word_frame},
-    {SL_MSG_HANDOVER_WORD_REPLY, NULL},
+    {SL_MSG_HANDOVER_NOTIFY, tr_handover_notify_frame},
+    {SL_MSG_HANDOVER_NOTIFY_REPLY, NULL},
     {SL_MSG_PEER_LEND, tr_take_announced},
     {SL_MSG_PEER_LEND_REPLY, tr_lend_answered},
 };
@@ -440,7 +440,7 @@ static const struct {
     {SL_MSG_SEEK, true, tr_seek},
     {SL_MSG_FENCE, false, tr_fence},
     {SL_MSG_NODES, false, tr_nodes},
-    {SL_MSG_HANDOVER_WORD, false, tr_handover_word},
+    {SL_MSG_HANDOVER_NOTIFY, false, tr_handover_notify},
     {SL_MSG_LEND, false, tr_lend},
     {SL_MSG_ENGINE_OVER, false, tr_pools_over},
     {SL_MSG_ENGINE_ADDED, false, tr_pools_added},

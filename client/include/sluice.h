@@ -1,11 +1,11 @@
 /* client/include/sluice.h - libsluice, the C API of Sluice.
  *
- * A client attaches to the node of this machine that runs under the name `instance`. Look-ups and
+ * A client attaches to the node of this machine that runs under the name `instance`. Lookups and
  * reads of values in memory use shared memory and send no message. A batch of puts takes two round
  * trips; it takes one if values of the same size were put recently, and none for keys that exist.
  *
  * Time: a call with timeout_ns returns within that time; 0 selects the node's setting op_timeout.
- * Threads: several threads may use one client. Calls that send messages take turns; look-ups and
+ * Threads: several threads may use one client. Calls that send messages take turns; lookups and
  * copies run in parallel. Restart: when the node is started again under the same name, the client
  * attaches to it by itself. Values that are pinned in the old memory stay readable.
  *
@@ -37,7 +37,7 @@ struct sl_client_options {
     const char *config;   /* config file; NULL: none */
     uint64_t timeout_ns;  /* to attach; 0: 2 s */
     bool read_only; /* shared memory only: works while actors are stopped, cannot pin or write */
-    bool leases;    /* look-ups lease the values that they find, if the node has leases */
+    bool leases;    /* lookups lease the values that they find, if the node has leases */
     /* NULL, or strings "name=value" and a final NULL. They override file and environment. */
     const char *const *settings;
 };
@@ -53,7 +53,7 @@ sl_err sl_client_open(const struct sl_client_options *options, struct sl_client 
 void sl_client_close(struct sl_client **client);
 /* Returns the name of the node. */
 const char *sl_client_instance(const struct sl_client *client);
-/* Counts the client's gets and look-ups for a tenant as well (metrics `sluice_tenant_...`). Call it
+/* Counts the client's gets and lookups for a tenant as well (metrics `sluice_tenant_...`). Call it
  * before other threads use the client.
  * tenant: 1 to 63 bytes; longer names are cut. */
 void sl_client_tenant(struct sl_client *client, const char *tenant);
@@ -171,7 +171,7 @@ sl_err sl_flush(struct sl_client *client, uint64_t timeout_ns, struct sl_error *
 /* ---- put options: how long a value stays, and where ---- */
 
 /* Leases. If the node's setting lease_ttl is not 0, a client that was opened with `leases` takes a
- * lease on each value that its look-ups find (exists, size, stat, get). For lease_ttl the value is
+ * lease on each value that its lookups find (exists, size, stat, get). For lease_ttl the value is
  * not evicted, and removals that respect leases are refused. Puts take no leases. */
 
 /* Options of a put. All zero: as sl_put. */
@@ -316,7 +316,7 @@ sl_err sl_memory_free(void *at, struct sl_error *why);
 
 struct sl_stat {
     uint64_t length_bytes;
-    uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this look-up */
+    uint64_t lease_end_ns;  /* CLOCK_MONOTONIC; 0: not leased by this lookup */
     uint64_t contributions; /* bit i: in contribution number i; 0: not in memory, or none */
     bool in_memory, on_disk;
     bool hard_pin;
@@ -370,7 +370,7 @@ struct sl_miss_reason {
  * left.
  * count: 1 to SL_EXPLAIN_KEYS_MAX. */
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                  struct sl_miss_reason *stories, uint64_t timeout_ns, struct sl_error *why);
+                  struct sl_miss_reason *reasons, uint64_t timeout_ns, struct sl_error *why);
 
 /* The outcome of a block of an op. */
 enum sl_block_outcome {
@@ -388,7 +388,7 @@ enum sl_block_outcome {
 };
 struct sl_block_run {
     uint32_t count; /* number of consecutive blocks */
-    enum sl_block_outcome fate;
+    enum sl_block_outcome outcome;
     uint64_t at_ns; /* loaded: time from the op's start until they were on the device */
 };
 #define SL_TRACE_CONTEXT_BYTES 128u /* name of a request, including the NUL */
@@ -449,7 +449,7 @@ struct sl_node_info {
                         key, no address, no name, too many */
     char link[16];   /* data connection: up, connecting, down */
     char source[16]; /* how it was found: peers (the setting), directory; "": by its own request */
-    uint64_t incarnation, round_trip_ns, heard_ago_ns;
+    uint64_t incarnation, round_trip_ns, last_seen_ago_ns;
     uint64_t read_bytes, read_values, failures, pinned_values;
 };
 struct sl_cluster_info {
@@ -908,7 +908,7 @@ uint32_t sl_client_ended(struct sl_client *client, struct sl_op **ops, uint32_t 
  * when all its parts are in memory or on a disk of this node. The process needs no memory in the
  * engine (rank_count 0). Any thread.
  *
- * Blocks may be evicted between look-up and load, unless the look-up holds them. A hold is a lease
+ * Blocks may be evicted between lookup and load, unless the lookup holds them. A hold is a lease
  * in shared memory: it costs no message, and ends only by its time, whatever process dies. A held
  * block is not evicted; with a disk it may leave memory when nothing else can. A full disk may
  * still evict it, and a removal deletes it. Blocks that are only on disk stay there. */
@@ -930,7 +930,7 @@ struct sl_prefix_result {
  * holds: and is not being evicted). Errors: SL_ERR_INVALID, SL_ERR_UNREACHABLE (it was stopped). */
 sl_err sl_prefix_match(struct sl_engine *engine, const struct sl_prefix_query *look,
                        struct sl_prefix_result *out, unsigned char *there, struct sl_error *why);
-/* Result of a look-up of pools with the same `window`, which are one registration. */
+/* Result of a lookup of pools with the same `window`, which are one registration. */
 struct sl_prefix_class {
     const unsigned char *there; /* of sl_prefix_match */
     uint32_t window;

@@ -153,7 +153,7 @@ static sl_err attachment_add(struct sl_client *client, struct sl_error *why)
     return SL_OK;
 }
 
-/* A clock of a few milliseconds' resolution for every look-up: a tenth of the exact one's cost. */
+/* A clock of a few milliseconds' resolution for every lookup: a tenth of the exact one's cost. */
 static uint64_t coarse_ns(void)
 {
     struct timespec now;

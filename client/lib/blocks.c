@@ -2,7 +2,7 @@
  *
  * A block is a GROUP record under MODEL/BLOCK, where BLOCK is its hash in lower-case hex. Keys are
  * made and looked up several at a time, so that their cache misses overlap. An entry that changes
- * during the look-up is read again (index_reader.c). An entry that is still busy then is being
+ * during the lookup is read again (index_reader.c). An entry that is still busy then is being
  * written or removed, and counts as missing. Groups never move to another record, so a block that
  * existed throughout is never missed. */
 #include "client/lib/engine.h"
@@ -142,20 +142,20 @@ uint32_t sl_prefix_match_hybrid(const struct sl_prefix_class *classes, uint32_t 
     return count;
 }
 
-/* ---- look-ups ---- */
+/* ---- lookups ---- */
 
 static sl_err look_check(const struct sl_prefix_query *look, struct sl_error *why)
 {
     if (look->count > SL_BATCH_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "look-up of %u blocks, at most %d", look->count,
+        return sl_fail(why, SL_ERR_INVALID, "lookup of %u blocks, at most %d", look->count,
                        SL_BATCH_MAX);
     }
     if (look->hash_bytes == 0 || look->hash_bytes > SL_HASH_BYTES_MAX) {
-        return sl_fail(why, SL_ERR_INVALID, "look-up: hashes of %u bytes, 1 to %u",
-                       look->hash_bytes, SL_HASH_BYTES_MAX);
+        return sl_fail(why, SL_ERR_INVALID, "lookup: hashes of %u bytes, 1 to %u", look->hash_bytes,
+                       SL_HASH_BYTES_MAX);
     }
     if (look->hashes == NULL && look->count > 0) {
-        return sl_fail(why, SL_ERR_INVALID, "look-up: %u hashes at address NULL", look->count);
+        return sl_fail(why, SL_ERR_INVALID, "lookup: %u hashes at address NULL", look->count);
     }
     return SL_OK;
 }

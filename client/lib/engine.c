@@ -540,7 +540,7 @@ sl_err sl_engine_announce(struct sl_engine *engine, uint64_t deadline_ns, struct
                                          .kind = engine->pool_kinds[i],
                                          .part_count = engine->pool_parts[i]};
     }
-    struct sl_body_engine_register_reply told = {0};
+    struct sl_body_engine_register_reply answer = {0};
     if (engine->rank_count == 0) { /* others register */
         atomic_store_explicit(&engine->id, engine->team, memory_order_release);
         return SL_OK;
@@ -550,7 +550,7 @@ sl_err sl_engine_announce(struct sl_engine *engine, uint64_t deadline_ns, struct
         return served;
     }
     struct sl_client_call call = {
-        .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &told};
+        .to = "registrar", .deadline_ns = deadline_ns, .answered = registered, .context = &answer};
     call.msg.type = SL_MSG_ENGINE_REGISTER;
     call.msg.op_id = sl_client_op_id(engine->client);
     call.msg.body.engine_register.pid = self.pid;
@@ -573,11 +573,11 @@ sl_err sl_engine_announce(struct sl_engine *engine, uint64_t deadline_ns, struct
     if (err != SL_OK) {
         return err;
     }
-    if (told.engine_id == 0) {
+    if (answer.engine_id == 0) {
         return sl_fail(why, SL_ERR_PROTOCOL, "registrar gave the engine no id");
     }
-    atomic_store_explicit(&engine->registration, told.engine_id, memory_order_release);
-    atomic_store_explicit(&engine->id, engine->team != 0 ? engine->team : told.engine_id,
+    atomic_store_explicit(&engine->registration, answer.engine_id, memory_order_release);
+    atomic_store_explicit(&engine->id, engine->team != 0 ? engine->team : answer.engine_id,
                           memory_order_release);
     return SL_OK;
 }

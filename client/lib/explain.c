@@ -4,7 +4,7 @@
 #include <string.h>
 
 struct asked {
-    struct sl_miss_reason *stories;
+    struct sl_miss_reason *reasons;
     uint32_t count;
     bool answered;
 };
@@ -16,17 +16,17 @@ static void stories_taken(void *context, const struct sl_msg *reply)
         return;
     }
     for (uint32_t i = 0; i < asked->count; i++) {
-        const struct sl_item_story *item = &reply->body.explain_reply.items.at[i];
-        struct sl_miss_reason *story = &asked->stories[i];
-        *story = (struct sl_miss_reason){.ago_ns = item->ago_ns};
-        story->code = sl_err_received(item->code);
-        sl_client_text_take(story->text, sizeof story->text, &item->text);
+        const struct sl_item_explanation *item = &reply->body.explain_reply.items.at[i];
+        struct sl_miss_reason *reason = &asked->reasons[i];
+        *reason = (struct sl_miss_reason){.ago_ns = item->ago_ns};
+        reason->code = sl_err_received(item->code);
+        sl_client_text_take(reason->text, sizeof reason->text, &item->text);
     }
     asked->answered = true;
 }
 
 sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                  struct sl_miss_reason *stories, uint64_t timeout_ns, struct sl_error *why)
+                  struct sl_miss_reason *reasons, uint64_t timeout_ns, struct sl_error *why)
 {
     if (count == 0 || count > SL_EXPLAIN_KEYS_MAX) {
         return sl_fail(why, SL_ERR_INVALID, "explain: %u keys, 1 to %u are possible", count,
@@ -40,7 +40,7 @@ sl_err sl_explain(struct sl_client *client, const struct sl_object_key *keys, ui
     for (uint32_t i = 0; i < count; i++) {
         texts[i] = (struct sl_text){.at = keys[i].at, .length = keys[i].length};
     }
-    struct asked asked = {.stories = stories, .count = count};
+    struct asked asked = {.reasons = reasons, .count = count};
     struct sl_client_call call = {.deadline_ns = sl_client_deadline(client, timeout_ns),
                                   .answered = stories_taken,
                                   .context = &asked};

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP_COUNT    32u /* look-ups whose cache misses overlap */
+#define GROUP_COUNT    32u /* lookups whose cache misses overlap */
 #define TORN_TRIES_MAX 64u /* copies that changed under the reader, before it gives SL_ERR_BUSY */
 #define TORN_PAUSE_NS  (100 * SL_NS_PER_US)
 
 /* The deadline of a call. Only calls that wait read the exact clock: it costs as much as a
- * look-up. */
+ * lookup. */
 struct until {
     uint64_t timeout_ns;
     uint64_t deadline_ns; /* 0: not known yet */
@@ -46,7 +46,7 @@ struct wanted {
     const struct sl_gpu_order *order; /* for copies to devices */
 };
 
-/* A look-up that handles a replaced node, and an index that stays torn until a restarted registrar
+/* A lookup that handles a replaced node, and an index that stays torn until a restarted registrar
  * repairs it. In a section, which is another one after each wait. */
 static sl_err find(struct sl_client *client, struct sl_object_key key, struct until *until,
                    struct sl_reader **reader, struct sl_attachment **at, struct sl_entry *entry,
@@ -414,7 +414,7 @@ static void reading_here(struct reading *reading)
     }
 }
 
-/* The same with devices: their copies are executed after all look-ups. */
+/* The same with devices: their copies are executed after all lookups. */
 static void reading_here_to_devices(struct reading *reading)
 {
     /* One section over all groups: the copies read what they found. */

@@ -105,7 +105,7 @@ struct sl_client {
     const volatile unsigned char *ours;
     bool read_only, leases, debugs; /* debugs: its log also has debug lines */
     bool has_tenant;
-    _Atomic bool holds; /* look-ups of blocks hold what they find */
+    _Atomic bool holds; /* lookups of blocks hold what they find */
     uint64_t op_timeout_ns, call_retry_ns, message_bytes_max;
 
     _Atomic(struct sl_attachment *) current;
@@ -224,7 +224,7 @@ static inline uint32_t sl_client_tenant_label(struct sl_client *client, struct s
 sl_err sl_client_leases_follow(struct sl_client *client, struct sl_attachment *at,
                                struct sl_error *why);
 void sl_client_leases_close(struct sl_attachment *at);
-/* Makes the client's look-ups of blocks hold what they find from now on. */
+/* Makes the client's lookups of blocks hold what they find from now on. */
 void sl_client_holds_begin(struct sl_client *client);
 /* The leases used for that; NULL: the node has none. */
 const struct sl_leases *sl_client_holds(const struct sl_attachment *at);
@@ -234,14 +234,14 @@ sl_err sl_client_look(const struct sl_client *client, const struct sl_attachment
 void sl_client_look_batch(const struct sl_client *client, const struct sl_attachment *at,
                           const struct sl_key *keys, uint32_t count, struct sl_entry *entries,
                           sl_err *codes);
-/* Whether the lease of this look-up has expired. */
+/* Whether the lease of this lookup has expired. */
 bool sl_client_lease_over(const struct sl_entry *entry);
 
 /* ---- get.c ---- */
-/* A look-up that retries, attaches again and leases as needed. Errors: SL_ERR_INVALID,
+/* A lookup that retries, attaches again and leases as needed. Errors: SL_ERR_INVALID,
  * SL_ERR_NOT_FOUND, SL_ERR_BUSY. */
 sl_err sl_client_find(struct sl_client *client, struct sl_object_key key, struct sl_entry *entry);
-/* For a look-up: replaces an invalid key by one under which nothing is found. */
+/* For a lookup: replaces an invalid key by one under which nothing is found. */
 void sl_client_keys_look(const struct sl_object_key *keys, uint32_t count, struct sl_key *out);
 
 /* ---- call.c ---- */

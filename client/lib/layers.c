@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 /* Time for the first message of a process to the coordinator. */
-#define FIRST_WORD_NS (100 * SL_NS_PER_MS)
+#define FIRST_REPORT_NS (100 * SL_NS_PER_MS)
 /* Time for which an op may be unknown to the coordinator: its request is in flight, or resent to a
  * restarted coordinator. After this the op has ended. */
 #define UNKNOWN_NS SL_NS_PER_S
@@ -137,7 +137,7 @@ sl_err sl_op_layers_ready(struct sl_op *op, uint32_t layers, struct sl_error *wh
 uint64_t sl_op_number(struct sl_op *op)
 {
     struct sl_client *client = op->engine->client;
-    uint64_t now_ns = sl_clock_monotonic_ns(), until_ns = sl_deadline_ns(now_ns, FIRST_WORD_NS);
+    uint64_t now_ns = sl_clock_monotonic_ns(), until_ns = sl_deadline_ns(now_ns, FIRST_REPORT_NS);
     for (bool unsent = true; unsent && now_ns < until_ns; now_ns = sl_clock_monotonic_ns()) {
         pthread_mutex_lock(&client->lock);
         unsent = !op->call.done && !op->call.ever_sent;
@@ -293,7 +293,7 @@ sl_err sl_layers_ready(struct sl_engine *engine, const struct sl_rank_layers *wh
                        uint64_t timeout_ns, struct sl_error *why)
 {
     uint64_t now_ns = sl_clock_monotonic_ns();
-    uint64_t until_ns = sl_deadline_ns(now_ns, timeout_ns != 0 ? timeout_ns : FIRST_WORD_NS);
+    uint64_t until_ns = sl_deadline_ns(now_ns, timeout_ns != 0 ? timeout_ns : FIRST_REPORT_NS);
     sl_err err = rank_check(engine, what, why);
     if (err == SL_OK) {
         err = sl_engine_ready(engine, until_ns, why);
@@ -302,7 +302,7 @@ sl_err sl_layers_ready(struct sl_engine *engine, const struct sl_rank_layers *wh
         return err;
     }
     struct sl_msg ready = rank_message(engine, false, what);
-    if (timeout_ns == 0 && sl_client_send(engine->client, "coordinator", &ready, FIRST_WORD_NS)) {
+    if (timeout_ns == 0 && sl_client_send(engine->client, "coordinator", &ready, FIRST_REPORT_NS)) {
         return SL_OK;
     }
     return rank_ask(engine, false, what, until_ns, NULL, why);

@@ -1,8 +1,8 @@
-/* client/lib/leases.c - look-ups that lease what they find, if the client requested leases and the
+/* client/lib/leases.c - lookups that lease what they find, if the client requested leases and the
  * node has them. */
 #include "client/lib/internal.h"
 
-/* The leases of this attachment; NULL: look-ups take no leases. */
+/* The leases of this attachment; NULL: lookups take no leases. */
 static const struct sl_leases *leases_of(const struct sl_client *client,
                                          const struct sl_attachment *at)
 {

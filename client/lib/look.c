@@ -1,10 +1,10 @@
-/* client/lib/look.c - look-ups without reading: existence, size, and the list of all keys. */
+/* client/lib/look.c - lookups without reading: existence, size, and the list of all keys. */
 #include "client/lib/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct looks { /* results of the look-ups of one call */
+struct looks { /* results of the lookups of one call */
     uint32_t found, missed, failed;
 };
 
@@ -43,13 +43,13 @@ static void looks_count(struct sl_client *client, const struct sl_attachment *at
 
 /* Reading a clock takes a third of the time of looking up one key. */
 #define TIMED_EVERY 64u
-#define TIMED_KEYS  256u /* from this number on a look-up is always timed */
+#define TIMED_KEYS  256u /* from this number on a lookup is always timed */
 
-/* The weight with which it counts; 0: this look-up is not timed. */
+/* The weight with which it counts; 0: this lookup is not timed. */
 static inline uint32_t look_weight(uint32_t count)
 {
     static _Thread_local uint32_t turn;
-    if (__builtin_expect(turn == 0, 0)) { /* threads with one look-up each are sampled as often */
+    if (__builtin_expect(turn == 0, 0)) { /* threads with one lookup each are sampled as often */
         turn = 1 + (uint32_t)((uintptr_t)&turn / SL_PAGE_BYTES) % TIMED_EVERY;
     }
     return count >= TIMED_KEYS ? 1 : turn++ % TIMED_EVERY == 0 ? TIMED_EVERY : 0;

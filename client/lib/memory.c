@@ -1,8 +1,8 @@
 /* client/lib/memory.c - registered memory of this process, and its kind.
  *
- * Registrations are sorted by start. For look-ups there are also spans: joined registrations of one
+ * Registrations are sorted by start. For lookups there are also spans: joined registrations of one
  * kind. No two spans overlap, and those of one kind do not touch. A change rebuilds the spans,
- * since registrations are rare and look-ups happen for each piece. */
+ * since registrations are rare and lookups happen for each piece. */
 #include "client/lib/gpu.h"
 #include "runtime/base/sl_array.h"
 

@@ -25,7 +25,7 @@ static void nodes_taken(void *context, const struct sl_msg *reply)
         struct sl_node_info *node = &asked->nodes[i];
         *node = (struct sl_node_info){.incarnation = item->incarnation,
                                       .round_trip_ns = item->round_trip_ns,
-                                      .heard_ago_ns = item->heard_ago_ns,
+                                      .last_seen_ago_ns = item->last_seen_ago_ns,
                                       .read_bytes = item->read_bytes,
                                       .read_values = item->read_values,
                                       .failures = item->failures,

@@ -54,15 +54,15 @@ void sl_op_trace_free(struct sl_op_trace *trace)
     trace->run_count = trace->key_count = 0;
 }
 
-static void runs_take(struct sl_op_trace *trace, const struct sl_body_op_story_reply *body)
+static void runs_take(struct sl_op_trace *trace, const struct sl_body_op_trace_reply *body)
 {
     trace->runs = malloc((body->runs.count + 1) * sizeof *trace->runs);
     for (uint64_t i = 0; trace->runs != NULL && i < body->runs.count; i++) {
         const struct sl_item_run *run = &body->runs.at[i];
         trace->runs[i] = (struct sl_block_run){.count = (uint32_t)run->count,
-                                               .fate = run->fate <= SL_OUTCOME_REFUSED
-                                                           ? (enum sl_block_outcome)run->fate
-                                                           : SL_OUTCOME_OPEN,
+                                               .outcome = run->outcome <= SL_OUTCOME_REFUSED
+                                                              ? (enum sl_block_outcome)run->outcome
+                                                              : SL_OUTCOME_OPEN,
                                                .at_ns = run->at_ns};
         trace->run_count++;
     }
@@ -85,10 +85,10 @@ static void keys_take(struct sl_op_trace *trace, const struct sl_texts *from)
     }
 }
 
-static void story_taken(void *context, const struct sl_msg *reply)
+static void trace_taken(void *context, const struct sl_msg *reply)
 {
     struct asked *asked = context;
-    const struct sl_body_op_story_reply *body = &reply->body.op_story_reply;
+    const struct sl_body_op_trace_reply *body = &reply->body.op_trace_reply;
     struct sl_op_trace *trace = asked->trace;
     if (reply->code != SL_OK) {
         return;
@@ -129,11 +129,11 @@ sl_err sl_op_trace_get(struct sl_client *client, const char *id, uint32_t skip,
     }
     struct sl_client_call call = {.to = "coordinator",
                                   .deadline_ns = sl_client_deadline(client, timeout_ns),
-                                  .answered = story_taken,
+                                  .answered = trace_taken,
                                   .context = &asked};
-    call.msg.type = SL_MSG_OP_STORY;
-    call.msg.body.op_story.id = sl_text_of(id);
-    call.msg.body.op_story.skip = skip;
+    call.msg.type = SL_MSG_OP_TRACE;
+    call.msg.body.op_trace.id = sl_text_of(id);
+    call.msg.body.op_trace.skip = skip;
     sl_err err = sl_client_check_writable(client, why);
     err = err == SL_OK ? sl_client_call(client, &call, why) : err;
     if (err == SL_OK && !asked.answered) {

@@ -330,22 +330,22 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
 {
     struct sl_client_call call = {.deadline_ns = sl_client_deadline(pool->client, timeout_ns)};
     static const unsigned char no_gpu[sizeof memory->gpu];
-    const struct sl_pool_memory *told = memory != NULL ? memory : &pool->memory;
+    const struct sl_pool_memory *given = memory != NULL ? memory : &pool->memory;
     if (!pool->owner) {
         return sl_fail(why, SL_ERR_INVALID, "pool %s/%u/%s: another process made it",
                        pool->deployment, pool->rank, pool->name);
     }
-    if (told->kind != SL_POOL_MEMORY_CUDA_IPC && told->fd < 0) {
-        return sl_fail(why, SL_ERR_INVALID, "pool memory: descriptor %d is not valid", told->fd);
+    if (given->kind != SL_POOL_MEMORY_CUDA_IPC && given->fd < 0) {
+        return sl_fail(why, SL_ERR_INVALID, "pool memory: descriptor %d is not valid", given->fd);
     }
     uint64_t inode = 0;
-    if (told->kind == SL_POOL_MEMORY_FD) {
-        sl_err known = inode_of(told->fd, &inode, why);
+    if (given->kind == SL_POOL_MEMORY_FD) {
+        sl_err known = inode_of(given->fd, &inode, why);
         if (known != SL_OK) {
             return known;
         }
     }
-    if (told->kind != SL_POOL_MEMORY_CUDA_IPC) {
+    if (given->kind != SL_POOL_MEMORY_CUDA_IPC) {
         sl_err served = sl_client_files_serve(pool->client, why);
         if (served != SL_OK) {
             return served;
@@ -354,17 +354,17 @@ sl_err sl_pool_publish(struct sl_pool *pool, const struct sl_pool_memory *memory
     call.msg.type = SL_MSG_POOL_READY;
     call.msg.body.pool_ready.inode = inode;
     call.msg.body.pool_ready.epoch = pool->epoch;
-    call.msg.body.pool_ready.handle_kind = told->kind;
+    call.msg.body.pool_ready.handle_kind = given->kind;
     call.msg.body.pool_ready.pid = pool->client->self.pid;
-    call.msg.body.pool_ready.offset_bytes = told->offset_bytes;
-    if (memcmp(told->gpu, no_gpu, sizeof no_gpu) != 0) {
-        call.msg.body.pool_ready.gpu = (struct sl_bytes){.at = told->gpu, .length = sizeof no_gpu};
+    call.msg.body.pool_ready.offset_bytes = given->offset_bytes;
+    if (memcmp(given->gpu, no_gpu, sizeof no_gpu) != 0) {
+        call.msg.body.pool_ready.gpu = (struct sl_bytes){.at = given->gpu, .length = sizeof no_gpu};
     }
-    if (told->kind == SL_POOL_MEMORY_CUDA_IPC) {
+    if (given->kind == SL_POOL_MEMORY_CUDA_IPC) {
         call.msg.body.pool_ready.handle =
-            (struct sl_bytes){.at = told->handle, .length = sizeof told->handle};
+            (struct sl_bytes){.at = given->handle, .length = sizeof given->handle};
     } else {
-        call.msg.body.pool_ready.fd = (uint64_t)told->fd;
+        call.msg.body.pool_ready.fd = (uint64_t)given->fd;
     }
     sl_err err = sl_client_call_registrar(pool->client, &call, why);
     if (err == SL_OK && memory != NULL) {

@@ -45,7 +45,7 @@ void sl_tally_tier(struct tally *tally, enum sl_tier tier, uint64_t bytes)
 
 void sl_tally_wait(struct tally *tally)
 {
-    if (tally->begin_ns == 0) { /* the look-up so far took less than a clock read */
+    if (tally->begin_ns == 0) { /* the lookup so far took less than a clock read */
         tally->begin_ns = sl_clock_monotonic_ns();
     }
     tally->weight = 1;

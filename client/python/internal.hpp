@@ -17,7 +17,7 @@ constexpr size_t pools_max = 8; /* of an engine */
 /* Types of the module; they live as long as the process. */
 struct types {
     PyTypeObject *client, *view, *engine, *memory, *op, *pool;
-    PyObject *object_info, *story, *node_info, *cluster_info, *op_result, *pool_info; /* records */
+    PyObject *object_info, *reason, *node_info, *cluster_info, *op_result, *pool_info; /* records */
     PyObject *errors[SL_ERR_COUNT]; /* subclass of SluiceError for each code; [0]: SluiceError */
 };
 extern types kinds;

@@ -102,25 +102,26 @@ static ref list(client &self, const char *prefix, PyObject *limit)
 
 static ref explain(client &self, const keys &names, timeout wait)
 {
-    sl_miss_reason stories[SL_EXPLAIN_KEYS_MAX];
+    sl_miss_reason reasons[SL_EXPLAIN_KEYS_MAX];
     if (names.count > SL_EXPLAIN_KEYS_MAX) {
         refuse(SL_ERR_INVALID, "explain: at most 64 keys");
     }
     self.ask([&](sl_error *why) {
-        return sl_explain(self.at, names.at.data(), names.count, stories, wait, why);
+        return sl_explain(self.at, names.at.data(), names.count, reasons, wait, why);
     });
     return list_of(names.count, [&](size_t i) {
-        const sl_miss_reason &story = stories[i];
-        return record(kinds.story, story.code,
-                      story.ago_ns == 0 ? none() : give(seconds_of(story.ago_ns)), story.text);
+        const sl_miss_reason &reason = reasons[i];
+        return record(kinds.reason, reason.code,
+                      reason.ago_ns == 0 ? none() : give(seconds_of(reason.ago_ns)), reason.text);
     });
 }
 
 static ref node_info_of(const sl_node_info &node)
 {
     return record(kinds.node_info, node.name, node.address, node.state, node.link, node.source,
-                  node.incarnation, seconds_of(node.round_trip_ns), seconds_of(node.heard_ago_ns),
-                  node.read_bytes, node.read_values, node.failures, node.pinned_values);
+                  node.incarnation, seconds_of(node.round_trip_ns),
+                  seconds_of(node.last_seen_ago_ns), node.read_bytes, node.read_values,
+                  node.failures, node.pinned_values);
 }
 
 static ref nodes(client &self, timeout wait)

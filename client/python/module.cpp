@@ -79,7 +79,7 @@ void refuse(sl_err code, const char *words)
 static void results_take(PyObject *module)
 {
     const ref results = own(PyImport_ImportModule("sluice._results"));
-    PyObject **const records[] = {&kinds.object_info,  &kinds.story,     &kinds.node_info,
+    PyObject **const records[] = {&kinds.object_info,  &kinds.reason,    &kinds.node_info,
                                   &kinds.cluster_info, &kinds.op_result, &kinds.pool_info};
     const ref types = own(PyObject_GetAttrString(results.get(), "RECORDS"));
     for (size_t i = 0; i < std::size(records); i++) {

@@ -189,21 +189,21 @@ static sl_err fabric_addresses_check(const struct sl_config *config, struct sl_e
 static sl_err addresses_check(const struct sl_config *config, struct sl_error *why)
 {
     const char *listen = sl_config_text(config, SL_SET_cluster_listen);
-    const char *told = sl_config_text(config, SL_SET_cluster_address);
+    const char *own_address = sl_config_text(config, SL_SET_cluster_address);
     char host[SL_CLUSTER_ADDRESS_BYTES];
     uint16_t port = 0;
     bool any = false;
     if (listen[0] != '\0' && !sl_address_parse(listen, host, sizeof(host), &port)) {
         return sl_fail(why, SL_ERR_CONFIG, "cluster_listen: '%.100s' is not HOST:PORT", listen);
     }
-    told = told[0] != '\0' ? told : listen;
+    own_address = own_address[0] != '\0' ? own_address : listen;
     if (sl_cluster_is_guided(config) && listen[0] != '\0' &&
-        (!sl_cluster_address(told, &any) || any)) {
+        (!sl_cluster_address(own_address, &any) || any)) {
         return sl_fail(
             why, SL_ERR_CONFIG,
             "cluster_address: '%.100s' is not an IP:PORT at which other nodes reach this "
             "one",
-            told);
+            own_address);
     }
     return SL_OK;
 }

@@ -53,7 +53,7 @@ SL_MSG_TABLE(SL_BODY_STRUCT)
 enum sl_msg_type { SL_MSG_TABLE(SL_MSG_ENUM) };
 
 /* The outcome of a block (SL_ITEM_RUN). */
-enum sl_block_fate {
+enum sl_run_outcome {
     SL_BLOCK_OPEN = 0, /* the op is running */
     SL_BLOCK_MEMORY,   /* loaded: where the block was when the op first looked */
     SL_BLOCK_DISK,

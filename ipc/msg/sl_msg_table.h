@@ -167,7 +167,7 @@
     F(BOOL, on_disk, 0, 1, "a durable copy exists")                                             \
     F(U64, node, 0, 64, "0: none, else 1 + index into nodes")
 
-#define SL_ITEM_STORY(F, L)                                                                \
+#define SL_ITEM_EXPLANATION(F, L)                                                          \
     F(U64, code, 0, 255, "SL_OK: exists; SL_ERR_BUSY: is being written; SL_ERR_NOT_FOUND") \
     F(U64, ago_ns, 0, UINT64_MAX, "time since its value left; 0: not known")               \
     F(TEXT, text, 0, 255, "where it is, or why it is missing; for people")
@@ -176,9 +176,9 @@
     F(TEXT, name, 1, 31, "property of the model") \
     F(TEXT, value, 0, 255, "its value in the identity")
 
-#define SL_ITEM_RUN(F, L)                                                        \
-    F(U64, count, 1, UINT32_MAX, "number of consecutive blocks")                 \
-    F(U64, fate, 0, 15, "enum sl_block_fate: where they were, or their outcome") \
+#define SL_ITEM_RUN(F, L)                                                            \
+    F(U64, count, 1, UINT32_MAX, "number of consecutive blocks")                     \
+    F(U64, outcome, 0, 15, "enum sl_run_outcome: where they were, or their outcome") \
     F(U64, at_ns, 0, UINT64_MAX, "loaded: time from the op's start until they were on the device")
 
 #define SL_ITEM_SOUGHT(F, L)            \
@@ -202,7 +202,7 @@
     F(TEXT, state, 0, 15, "alive, away, broken; of a node that is no peer: asks, or the reason") \
     F(U64, incarnation, 0, UINT64_MAX, "of its transporter; 0: not known")                       \
     F(U64, round_trip_ns, 0, UINT64_MAX, "of the last PEER_HELLO")                               \
-    F(U64, heard_ago_ns, 0, UINT64_MAX, "since its last answer or request")                      \
+    F(U64, last_seen_ago_ns, 0, UINT64_MAX, "since its last answer or request")                  \
     F(U64, read_bytes, 0, UINT64_MAX, "read from it")                                            \
     F(U64, read_values, 0, UINT64_MAX, "read from it")                                           \
     F(U64, failures, 0, UINT64_MAX, "requests and transfers that failed")                        \
@@ -269,7 +269,7 @@
     X(fill, SL_ITEM_FILL)                 \
     X(found, SL_ITEM_FOUND)               \
     X(forget, SL_ITEM_FORGET)             \
-    X(story, SL_ITEM_STORY)               \
+    X(explanation, SL_ITEM_EXPLANATION)   \
     X(run, SL_ITEM_RUN)                   \
     X(fact, SL_ITEM_FACT)                 \
     X(sought, SL_ITEM_SOUGHT)             \
@@ -481,7 +481,7 @@
     F(U64, offset_bytes, 0, UINT64_MAX, "where the memory begins in the dmabuf")
 /* anyone -> registrar: why is this a miss */
 #define SL_BODY_EXPLAIN(F, L)       F(TEXTS, keys, 1, 64, "keys of objects, parts or blocks")
-#define SL_BODY_EXPLAIN_REPLY(F, L) L(items, story, 64, "one for each key")
+#define SL_BODY_EXPLAIN_REPLY(F, L) L(items, explanation, 64, "one for each key")
 
 /* client -> coordinator */
 #define SL_FIELDS_HASHED(F)                                                   \
@@ -577,10 +577,10 @@
     F(U64, not_awaited, 0, UINT32_MAX,                              \
       "blocks after these that are on this node, but faster to compute than to read")
 /* The outcome of an op, block by block; for running ops and the last that ended. */
-#define SL_BODY_OP_STORY(F, L)                                                                   \
+#define SL_BODY_OP_TRACE(F, L)                                                                   \
     F(TEXT, id, 1, 127, "trace id of the op in hex digits, or the engine's name of its request") \
     F(U64, skip, 0, UINT32_MAX, "number of newer matching ops to skip")
-#define SL_BODY_OP_STORY_REPLY(F, L)                                          \
+#define SL_BODY_OP_TRACE_REPLY(F, L)                                          \
     F(U64, op, 1, UINT64_MAX, "op id")                                        \
     F(U64, trace, 0, UINT64_MAX, "trace id")                                  \
     F(U64, engine_id, 0, UINT64_MAX, "engine")                                \
@@ -622,7 +622,7 @@
 /* Notifications between the nodes of a hand-over: coordinator -> its transporter -> the other
  * node's transporter -> its coordinator. State 1 is repeated until it is answered, 4 and 5 are sent
  * once. */
-#define SL_BODY_HANDOVER_WORD(F, L)                                                              \
+#define SL_BODY_HANDOVER_NOTIFY(F, L)                                                            \
     F(TEXT, node, 1, 31, "receiver; from a transporter to its coordinator: sender")              \
     F(U64, handover_id, 1, UINT64_MAX, "hand-over")                                              \
     F(U64, state, 1, 5,                                                                          \
@@ -702,7 +702,7 @@
     F(U64, budget_debt, 0, INT64_MAX, "likewise: bytes written beyond it, to be compensated")  \
     F(U64, boot_generation, 0, UINT64_MAX,                                                     \
       "of the registrar for which it is meant; 0: from an older tierer")                       \
-    F(U64, heard_fence, 0, UINT64_MAX,                                                         \
+    F(U64, known_fence, 0, UINT64_MAX,                                                         \
       "1 + seq of the newest FENCE of everything that had arrived when it was made; 0: likewise")
 /* registrar -> tierer: written to the disk before later requests are acknowledged */
 #define SL_BODY_DISK_MEMBERS(F, L)                                                      \
@@ -841,7 +841,7 @@
       "read, being read, ...")                                                                     \
     P(X, LANDED, landed, 118, LANDED, "pieces of a hand-over arrived", EMPTY,                      \
       "accepted: prefill receives the code")                                                       \
-    P(X, HANDOVER_WORD, handover_word, 120, HANDOVER_WORD, "notifies the other node", EMPTY,       \
+    P(X, HANDOVER_NOTIFY, handover_notify, 120, HANDOVER_NOTIFY, "notifies the other node", EMPTY, \
       "sent, or accepted")                                                                         \
     P(X, POOL_TAKE, pool_take, 130, POOL_TAKE, "becomes a pool's owner, or has it allocated",      \
       POOL_STATE, "SL_ERR_EXISTS: it is ready; SL_ERR_BUSY: another owner allocates it")           \
@@ -881,7 +881,7 @@
       POOL_EXPORT_REPLY, "made; SL_ERR_UNSUPPORTED: such memory has none, with the reason")        \
     P(X, BRING, bring, 174, BRING, "reads values that are not in memory", BRING_REPLY,             \
       "SL_OK: read; SL_ERR_EXISTS: it was here, perhaps on disk; SL_ERR_NO_SPACE: no room")        \
-    P(X, OP_STORY, op_story, 198, OP_STORY, "outcome of an op's blocks", OP_STORY_REPLY,           \
+    P(X, OP_TRACE, op_trace, 198, OP_TRACE, "outcome of an op's blocks", OP_TRACE_REPLY,           \
       "SL_ERR_NOT_FOUND: not among the last ones")                                                 \
     P(X, SESSION_TURN, session_turn, 192, SESSION_TURN, "values that a session used", EMPTY,       \
       "recorded")                                                                                  \

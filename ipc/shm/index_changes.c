@@ -22,7 +22,7 @@ struct sl_index_changes {
     const struct sl_index_view *view;
     uint64_t slot_count;
     uint64_t at;            /* slot of the walk */
-    uint64_t told_count;    /* ids that are not 0 */
+    uint64_t id_count;      /* ids that are not 0 */
     uint64_t reach_buckets; /* farthest that a reported key was from its own bucket */
     uint64_t torn_count;    /* of the walk */
     uint64_t pending_count; /* of the walk */
@@ -113,9 +113,9 @@ static void home_set(struct sl_index_changes *changes, uint64_t slot, uint32_t h
     changes->reach_buckets = SL_MAX(changes->reach_buckets, behind);
 }
 
-static void told_set(struct sl_index_changes *changes, uint64_t slot, uint64_t id)
+static void id_set(struct sl_index_changes *changes, uint64_t slot, uint64_t id)
 {
-    changes->told_count += (id != 0) - (uint64_t)(changes->ids[slot] != 0);
+    changes->id_count += (id != 0) - (uint64_t)(changes->ids[slot] != 0);
     changes->ids[slot] = id;
 }
 
@@ -130,7 +130,7 @@ static bool slot_report_move(struct sl_index_changes *changes, uint64_t from, ui
     if (changes->ids[to] != 0) {
         return false;
     }
-    told_set(changes, to, changes->ids[from]);
+    id_set(changes, to, changes->ids[from]);
     home_set(changes, to, changes->homes[from]);
     changes->tiers[to] = changes->tiers[from];
     /* Its tier may differ from the report: the slot is checked once more, and its tag stays
@@ -180,7 +180,7 @@ static void report_elsewhere_clear(struct sl_index_changes *changes, uint64_t ha
         for (uint64_t i = 0; i < INDEX_BUCKET_SLOTS; i++) {
             uint64_t slot = bucket * INDEX_BUCKET_SLOTS + i;
             if (changes->ids[slot] == id) {
-                told_set(changes, slot, 0);
+                id_set(changes, slot, 0);
                 changes->words[slot] = 0;
             }
         }
@@ -212,7 +212,7 @@ static bool slot_report_removed(struct sl_index_changes *changes, uint64_t slot,
     if (!elsewhere) {
         report_elsewhere_clear(changes, hash, gone.id);
     }
-    told_set(changes, slot, 0);
+    id_set(changes, slot, 0);
     changes->words[slot] = 0;
     return true;
 }
@@ -252,7 +252,7 @@ static bool slot_changed(struct sl_index_changes *changes, uint64_t slot, sl_ind
         if (!fn(context, &here)) {
             return false;
         }
-        told_set(changes, slot, id);
+        id_set(changes, slot, id);
         home_set(changes, slot, (uint32_t)(seen.hash >> 32));
         changes->tiers[slot] = tiers;
     }
@@ -387,5 +387,5 @@ uint64_t sl_index_changes_pending(const struct sl_index_changes *changes)
 
 uint64_t sl_index_changes_count(const struct sl_index_changes *changes)
 {
-    return changes->told_count;
+    return changes->id_count;
 }

@@ -49,8 +49,8 @@ struct index_header {
         slab_count; /* populated slabs; 0: a dead index, ask the registrar. A live one has some */
     index_word key_count, group_count, record_units_used;
     index_word remote;         /* 1: other nodes may have missing keys; 0 in older indexes */
-    index_word lease_ttl_ns;   /* lease of look-ups that lease; 0: none; 0 in older indexes */
-    index_word lease_block_ns; /* longest hold of a look-up of blocks; 0 likewise */
+    index_word lease_ttl_ns;   /* lease of lookups that lease; 0: none; 0 in older indexes */
+    index_word lease_block_ns; /* longest hold of a lookup of blocks; 0 likewise */
 };
 static_assert(sizeof(struct index_header) == 96, "format of the index header");
 

@@ -1,6 +1,6 @@
 /* ipc/shm/index_leases.c - the words of leases: their file, and the registrar's side.
  *
- * Look-ups that lease are in index_reader.c. Orders: a word is only changed by compare-and-exchange
+ * Lookups that lease are in index_reader.c. Orders: a word is only changed by compare-and-exchange
  * (acq_rel), so that of a reader's lease and the registrar's closing one is first and the other
  * sees it. A slot that gets a new key has its word cleared (relaxed) before the slot's release
  * store. A reader that leased reads slot and version again: partner of the slot's stores. */
@@ -13,7 +13,7 @@
 
 #define LEASES_FILE "leases"
 /* A lease is renewed when it is shorter than a new one by more than this share, so that frequent
- * look-ups rarely write. A bundle's lease, which is renewed for all members, is renewed when half
+ * lookups rarely write. A bundle's lease, which is renewed for all members, is renewed when half
  * is over. */
 #define RENEW_SHARE        64u
 #define RENEW_BUNDLE_SHARE 2u

@@ -46,7 +46,7 @@ static inline index_word *lease_of_bundle(const struct index_leases *leases, uin
 /* Creates the words of an index that is about to be created, so that both appear together. */
 sl_err index_leases_make(const char *shm_dir, const struct index_header *index,
                          struct sl_progress_callback goes_on, struct sl_error *why);
-/* Look-ups that lease what they find, all at the same time. */
+/* Lookups that lease what they find, all at the same time. */
 struct leasing {
     const struct index_leases *map;
     uint64_t want;             /* end of a lease taken now, as stored in a word */

@@ -1,4 +1,4 @@
-/* ipc/shm/index_reader.c - look-ups in a mapping that another process writes and that is not
+/* ipc/shm/index_reader.c - lookups in a mapping that another process writes and that is not
  * trusted.
  *
  * Every reference, length and count is bounded before it is used: a torn or hostile index can only

@@ -1,5 +1,5 @@
 /* ipc/shm/sl_counts.h - counters that clients keep of operations in shared memory: gets by tier,
- * with their times, and look-ups. These send no message, so no other process could count them.
+ * with their times, and lookups. These send no message, so no other process could count them.
  *
  * The registrar creates the shm file `counts`. A client takes a block of it, and each of its
  * threads a row of that block. Only that thread writes the row, so counting costs no shared cache
@@ -32,18 +32,18 @@ enum sl_tier { SL_TIER_MEMORY, SL_TIER_DISK, SL_TIER_REMOTE, SL_TIER_COUNT };
     X(GET_MEMORY_BYTES, "bytes of gets from memory")              \
     X(GET_DISK_BYTES, "bytes of gets from a disk")                \
     X(GET_REMOTE_BYTES, "bytes of gets from another node")        \
-    X(LOOK_FOUND, "keys of look-ups that exist")                  \
-    X(LOOK_MISSED, "keys of look-ups that are missing")           \
-    X(BLOCK_FOUND, "blocks of look-ups that exist")               \
-    X(BLOCK_MISSED, "blocks of look-ups that are missing")        \
-    X(LOOK_FAILED, "keys of look-ups that failed")                \
-    X(BLOCK_FAILED, "blocks of look-ups that failed")             \
+    X(LOOK_FOUND, "keys of lookups that exist")                   \
+    X(LOOK_MISSED, "keys of lookups that are missing")            \
+    X(BLOCK_FOUND, "blocks of lookups that exist")                \
+    X(BLOCK_MISSED, "blocks of lookups that are missing")         \
+    X(LOOK_FAILED, "keys of lookups that failed")                 \
+    X(BLOCK_FAILED, "blocks of lookups that failed")              \
     X(GET_SEEN, "keys of gets that are missing, but were stored once")
 #define SL_COUNT_ENUM(id, text) SL_COUNT_##id,
 enum sl_count { SL_COUNT_TABLE(SL_COUNT_ENUM) SL_COUNT_COUNT };
 #define SL_COUNTS_MAX 24u /* words of a row reserved for them */
 
-/* Timed operations: gets by tier, look-ups of blocks by engines, and look-ups of keys. */
+/* Timed operations: gets by tier, lookups of blocks by engines, and lookups of keys. */
 enum sl_timed { SL_TIMED_BLOCKS = SL_TIER_COUNT, SL_TIMED_KEYS, SL_TIMED_COUNT };
 
 /* Histogram buckets with fixed upper ends: 1, 2 and 5 of each decade from 1 us to 10 s, and the
@@ -97,7 +97,7 @@ static inline void sl_count(struct sl_counts_row row, enum sl_count count, uint6
     }
 }
 /* Records `times` operations of ns each. timed: a tier (enum sl_tier) for keys that were read from
- * it, SL_TIMED_BLOCKS for look-ups of blocks, SL_TIMED_KEYS for keys that were looked up in a batch
+ * it, SL_TIMED_BLOCKS for lookups of blocks, SL_TIMED_KEYS for keys that were looked up in a batch
  * of ns. A caller that measures one in n operations passes n times as many. */
 void sl_counts_time(struct sl_counts_row row, uint32_t timed, uint64_t ns, uint64_t times);
 

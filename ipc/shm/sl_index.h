@@ -69,7 +69,7 @@ struct sl_entry {
     uint64_t soft_pin_end_ns; /* of a COMMITTED one: end of the soft pin (monotonic); 0: none */
     uint64_t bundle;          /* hash of the name of its bundle; 0: none */
     uint32_t contribution;    /* 1 + number of the contribution; 0: none */
-    uint64_t lease_end_ns; /* set by look-ups that lease (sl_leases.h): end of the lease; 0: none */
+    uint64_t lease_end_ns; /* set by lookups that lease (sl_leases.h): end of the lease; 0: none */
     bool hard_pin;         /* never evicted */
     bool replace;          /* of a reservation: replaces a value that has its key by then */
     bool pinned; /* of a reservation, even after its end: its writer pins it whenever it writes */
@@ -140,8 +140,8 @@ void sl_index_view_stats(const struct sl_index_view *view, struct sl_index_stats
 struct sl_index; /* opaque; the registrar; one thread */
 /* Durations of leases (sl_leases.h); both 0: no leases. */
 struct sl_lease_times {
-    uint64_t object_ns; /* of a look-up that leases what it finds */
-    uint64_t block_ns;  /* longest hold by a look-up of blocks */
+    uint64_t object_ns; /* of a lookup that leases what it finds */
+    uint64_t block_ns;  /* longest hold by a lookup of blocks */
 };
 struct sl_index_options {
     const char *shm_dir;
@@ -172,7 +172,7 @@ bool sl_index_is_short(const struct sl_index *index);
 bool sl_index_changes_renew(struct sl_index *index, const char *shm_dir);
 /* Sets whether readers may ask other nodes. */
 void sl_index_set_remote(struct sl_index *index, bool remote);
-/* A view on the same mapping, for the registrar's own look-ups. Borrowed. */
+/* A view on the same mapping, for the registrar's own lookups. Borrowed. */
 const struct sl_index_view *sl_index_as_view(const struct sl_index *index);
 
 /* Call this after opening an existing index, before anything else. It frees half-written records,

@@ -1,4 +1,4 @@
-/* ipc/shm/sl_labels.h - counters by name: loads, look-ups and stores by model, gets and look-ups by
+/* ipc/shm/sl_labels.h - counters by name: loads, lookups and stores by model, gets and lookups by
  * tenant.
  *
  * The registrar creates the shm file `labels`. A name takes a row when it is first counted, and

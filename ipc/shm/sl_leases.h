@@ -1,4 +1,4 @@
-/* ipc/shm/sl_leases.h - leases: a key or a block that a look-up found stays for a while. Readers
+/* ipc/shm/sl_leases.h - leases: a key or a block that a lookup found stays for a while. Readers
  * write leases, the registrar respects them.
  *
  * The shm file `leases` has one word for each slot of the index's table (a key never changes its
@@ -23,7 +23,7 @@ struct sl_leases; /* opaque; a writable mapping; any number of threads */
 
 /* Duration of a lease; 0: this node has no leases. May change with a new registrar. */
 uint64_t sl_index_view_lease_ttl(const struct sl_index_view *view);
-/* Longest hold by a look-up of blocks; 0: no holds. May also change. */
+/* Longest hold by a lookup of blocks; 0: no holds. May also change. */
 uint64_t sl_index_view_lease_blocks(const struct sl_index_view *view);
 /* Maps the leases of this view's index, which must outlive them. Errors: those of sl_shm_file_open,
  * SL_ERR_STALE (they belong to another index). */

@@ -67,9 +67,9 @@ enum sl_setting_kind {
     X(reservation_ttl, DURATION, "2s", 1000000, 3600000000000,                                     \
       "how long a reservation is kept for its owner")                                              \
     X(lease_ttl, DURATION, "0", 0, 86400000000000,                                                 \
-      "lifetime of a lease that a look-up by a client with leases takes; 0: no leases")            \
+      "lifetime of a lease that a lookup by a client with leases takes; 0: no leases")             \
     X(block_lease, DURATION, "5s", 0, 3600000000000,                                               \
-      "longest time that a look-up of blocks protects them from eviction; 0: not at all")          \
+      "longest time that a lookup of blocks protects them from eviction; 0: not at all")           \
     X(soft_pin_max, DURATION, "24h", 0, 31536000000000000,                                         \
       "longest soft pin that a put may request")                                                   \
     X(fence_timeout, DURATION, "1s", 1000000, 60000000000,                                         \

@@ -9,7 +9,7 @@
 #define NONE          SL_UNAUTH_NONE
 #define ADDRESS_BYTES 12u
 
-struct stranger {
+struct connection {
     uint64_t came;    /* order of arrival; 0: the place is free */
     uint32_t address; /* its index */
     bool named;
@@ -22,7 +22,7 @@ struct address {
 };
 
 struct sl_unauth {
-    struct stranger *at;       /* place_count */
+    struct connection *at;     /* place_count */
     struct address *addresses; /* place_count */
     uint32_t place_count, of_one_max;
     uint64_t came; /* last number used */
@@ -49,13 +49,13 @@ sl_err sl_unauth_create(uint32_t place_count, uint32_t of_one_max, struct sl_una
     return SL_OK;
 }
 
-void sl_unauth_destroy(struct sl_unauth **strangers)
+void sl_unauth_destroy(struct sl_unauth **unauth)
 {
-    if (*strangers != NULL) {
-        free((*strangers)->at);
-        free((*strangers)->addresses);
-        free(*strangers);
-        *strangers = NULL;
+    if (*unauth != NULL) {
+        free((*unauth)->at);
+        free((*unauth)->addresses);
+        free(*unauth);
+        *unauth = NULL;
     }
 }
 
@@ -85,12 +85,11 @@ bool sl_unauth_same_address(const struct sockaddr_storage *one,
 
 /* Finds the entry of the address, or a free one. One is free, because the new connection's place
  * has none. */
-static uint32_t address_of(const struct sl_unauth *strangers,
-                           const unsigned char bytes[ADDRESS_BYTES])
+static uint32_t address_of(const struct sl_unauth *unauth, const unsigned char bytes[ADDRESS_BYTES])
 {
     uint32_t unused = NONE;
-    for (uint32_t i = 0; i < strangers->place_count; i++) {
-        const struct address *address = &strangers->addresses[i];
+    for (uint32_t i = 0; i < unauth->place_count; i++) {
+        const struct address *address = &unauth->addresses[i];
         if (address->place_count == 0) {
             unused = SL_MIN(unused, i);
         } else if (memcmp(address->bytes, bytes, ADDRESS_BYTES) == 0) {
@@ -101,12 +100,12 @@ static uint32_t address_of(const struct sl_unauth *strangers,
     return unused;
 }
 
-void sl_unauth_remove(struct sl_unauth *strangers, uint32_t place)
+void sl_unauth_remove(struct sl_unauth *unauth, uint32_t place)
 {
-    SL_ASSERT(place < strangers->place_count);
-    struct stranger *gone = &strangers->at[place];
+    SL_ASSERT(place < unauth->place_count);
+    struct connection *gone = &unauth->at[place];
     if (gone->came != 0) {
-        struct address *address = &strangers->addresses[gone->address];
+        struct address *address = &unauth->addresses[gone->address];
         address->count -= gone->named ? 0 : 1;
         address->place_count--;
         gone->came = 0;
@@ -115,64 +114,64 @@ void sl_unauth_remove(struct sl_unauth *strangers, uint32_t place)
 
 /* Whether `a` is displaced before `b`: first those without a name, then those of the address with
  * more, then the older ones. */
-static bool displaced_before(const struct sl_unauth *strangers, const struct stranger *a,
-                             const struct stranger *b)
+static bool displaced_before(const struct sl_unauth *unauth, const struct connection *a,
+                             const struct connection *b)
 {
-    uint32_t count_a = strangers->addresses[a->address].count;
-    uint32_t count_b = strangers->addresses[b->address].count;
+    uint32_t count_a = unauth->addresses[a->address].count;
+    uint32_t count_b = unauth->addresses[b->address].count;
     return a->named != b->named ? b->named
            : count_a != count_b ? count_a > count_b
                                 : a->came < b->came;
 }
 
 /* Removes the connection to displace, of this address or (NONE) of all. */
-static uint32_t push(struct sl_unauth *strangers, uint32_t address)
+static uint32_t push(struct sl_unauth *unauth, uint32_t address)
 {
     uint32_t goes = NONE;
-    for (uint32_t i = 0; i < strangers->place_count; i++) {
-        const struct stranger *at = &strangers->at[i];
+    for (uint32_t i = 0; i < unauth->place_count; i++) {
+        const struct connection *at = &unauth->at[i];
         if (at->came != 0 && (address == NONE || at->address == address) &&
-            (goes == NONE || displaced_before(strangers, at, &strangers->at[goes]))) {
+            (goes == NONE || displaced_before(unauth, at, &unauth->at[goes]))) {
             goes = i;
         }
     }
     if (goes != NONE) {
-        sl_unauth_remove(strangers, goes);
+        sl_unauth_remove(unauth, goes);
     }
     return goes;
 }
 
-uint32_t sl_unauth_displace(struct sl_unauth *strangers)
+uint32_t sl_unauth_displace(struct sl_unauth *unauth)
 {
-    return push(strangers, NONE);
+    return push(unauth, NONE);
 }
 
-uint32_t sl_unauth_add(struct sl_unauth *strangers, uint32_t place,
+uint32_t sl_unauth_add(struct sl_unauth *unauth, uint32_t place,
                        const struct sockaddr_storage *from)
 {
     unsigned char bytes[ADDRESS_BYTES];
-    SL_ASSERT(place < strangers->place_count && strangers->at[place].came == 0);
+    SL_ASSERT(place < unauth->place_count && unauth->at[place].came == 0);
     bytes_of(from, bytes);
-    uint32_t i = address_of(strangers, bytes), goes = NONE;
-    struct address *address = &strangers->addresses[i];
+    uint32_t i = address_of(unauth, bytes), goes = NONE;
+    struct address *address = &unauth->addresses[i];
     if (address->place_count == 0) {
         *address = (struct address){.count = 0};
         memcpy(address->bytes, bytes, ADDRESS_BYTES);
-    } else if (address->count >= strangers->of_one_max) {
-        goes = push(strangers, i);
+    } else if (address->count >= unauth->of_one_max) {
+        goes = push(unauth, i);
     }
-    strangers->at[place] = (struct stranger){.came = ++strangers->came, .address = i};
+    unauth->at[place] = (struct connection){.came = ++unauth->came, .address = i};
     address->place_count++;
     address->count++;
     return goes;
 }
 
-void sl_unauth_named(struct sl_unauth *strangers, uint32_t place)
+void sl_unauth_named(struct sl_unauth *unauth, uint32_t place)
 {
-    SL_ASSERT(place < strangers->place_count);
-    struct stranger *at = &strangers->at[place];
+    SL_ASSERT(place < unauth->place_count);
+    struct connection *at = &unauth->at[place];
     if (at->came != 0 && !at->named) {
         at->named = true; /* else a peer's first connection would hinder its second */
-        strangers->addresses[at->address].count--;
+        unauth->addresses[at->address].count--;
     }
 }

@@ -25,20 +25,20 @@ struct sl_unauth; /* opaque */
  * from one address. Errors: SL_ERR_INVALID, SL_ERR_NO_MEMORY. */
 sl_err sl_unauth_create(uint32_t place_count, uint32_t of_one_max, struct sl_unauth **out,
                         struct sl_error *why);
-void sl_unauth_destroy(struct sl_unauth **strangers);
+void sl_unauth_destroy(struct sl_unauth **unauth);
 
 /* Adds a connection from `from` in a place that must be free. Gives the place of a connection that
  * it displaces and the caller must close; SL_UNAUTH_NONE: none. */
-uint32_t sl_unauth_add(struct sl_unauth *strangers, uint32_t place,
+uint32_t sl_unauth_add(struct sl_unauth *unauth, uint32_t place,
                        const struct sockaddr_storage *from);
 /* Marks a connection that has sent a known name and will prove it next: it is displaced last and
  * does not count for its address. */
-void sl_unauth_named(struct sl_unauth *strangers, uint32_t place);
+void sl_unauth_named(struct sl_unauth *unauth, uint32_t place);
 /* The connection was authenticated or closed. Does nothing for a free place. */
-void sl_unauth_remove(struct sl_unauth *strangers, uint32_t place);
+void sl_unauth_remove(struct sl_unauth *unauth, uint32_t place);
 /* Removes the connection to displace if a place is needed, and gives its place; SL_UNAUTH_NONE:
  * none. */
-uint32_t sl_unauth_displace(struct sl_unauth *strangers);
+uint32_t sl_unauth_displace(struct sl_unauth *unauth);
 /* Whether both count as one address. */
 bool sl_unauth_same_address(const struct sockaddr_storage *one,
                             const struct sockaddr_storage *other);

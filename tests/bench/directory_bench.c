@@ -144,7 +144,7 @@ static void lookup_bench(struct sl_directory *directory, uint32_t key_count, uin
     redisFree(context);
     qsort(took_ns, rounds, sizeof(took_ns[0]), u64_compare);
     qsort(raw_ns, rounds, sizeof(raw_ns[0]), u64_compare);
-    printf("look-up of %4u keys: p50 %7.1f us, p99 %7.1f us; hiredis: p50 %7.1f us, p99 %7.1f us\n",
+    printf("lookup of %4u keys: p50 %7.1f us, p99 %7.1f us; hiredis: p50 %7.1f us, p99 %7.1f us\n",
            batch, (double)took_ns[rounds / 2] / 1e3, (double)took_ns[rounds * 99 / 100] / 1e3,
            (double)raw_ns[rounds / 2] / 1e3, (double)raw_ns[rounds * 99 / 100] / 1e3);
 }

@@ -1,4 +1,4 @@
-/* tests/bench/index_bench.c - look-ups, inserts, removals and recovery of the index at a number
+/* tests/bench/index_bench.c - lookups, inserts, removals and recovery of the index at a number
  * of keys.
  *
  *   index_bench [KEYS]... [--grouped] [--json]
@@ -6,7 +6,7 @@
  * KEYS: default 1000 and 1000000; 10000000 take 3.3 GB. Keys have 110 bytes, like those of
  * parts; grouped: each is one of four parts of a block. Medians of ROUNDS. The physical
  * baselines are reads of random cache lines of the index file itself in the same run:
- * independent reads (as in a batch), and reads that each depend on the one before. A look-up in
+ * independent reads (as in a batch), and reads that each depend on the one before. A lookup in
  * a table that is not cached needs two at least: bucket and record, whose key takes two lines
  * more. */
 #include "ipc/shm/sl_index.h"

@@ -6,7 +6,7 @@
  * 8). This process maps it and asks for prefixes of 2,000 blocks anywhere in it, by hashes of 32
  * bytes. Medians of ROUNDS calls of sl_prefix_match, in wall time, without and with a hold, by
  * one thread and by more on one handle. The limit, in the same run: 2,000 independent reads of
- * random lines of the same file. A look-up reads four lines a block: bucket, record, and two of
+ * random lines of the same file. A lookup reads four lines a block: bucket, record, and two of
  * the key. */
 #include "client/lib/engine.h"
 
@@ -139,7 +139,7 @@ static double median(double us[ROUNDS])
     return us[ROUNDS / 2];
 }
 
-/* Returns how long a look-up of LOOK blocks took; round and seed choose the blocks. */
+/* Returns how long a lookup of LOOK blocks took; round and seed choose the blocks. */
 static double look_us(const struct looker *self, uint32_t round)
 {
     static _Thread_local unsigned char hashes[LOOK * HASH_BYTES];
@@ -153,7 +153,7 @@ static double look_us(const struct looker *self, uint32_t round)
         .hashes = hashes, .hash_bytes = HASH_BYTES, .count = LOOK, .hold_ns = self->hold_ns};
     uint64_t began_ns = sl_clock_monotonic_ns();
     if (sl_prefix_match(self->engine, &look, &out, NULL, &why) != SL_OK) {
-        fail("look-up", &why);
+        fail("lookup", &why);
     }
     double us = (double)(sl_clock_monotonic_ns() - began_ns) / 1e3;
     if (out.prefix_count != LOOK || (out.held_until_ns != 0) != (self->hold_ns != 0)) {
@@ -173,11 +173,11 @@ static void *looker_run(void *context)
     return NULL;
 }
 
-/* The first look-ups of a process that has mapped no page yet: other blocks each time. */
+/* The first lookups of a process that has mapped no page yet: other blocks each time. */
 static void first_print(struct sl_engine *engine, uint64_t hold_ns)
 {
     struct looker one = {.engine = engine, .hold_ns = hold_ns, .seed = hold_ns | 1};
-    printf("first look-ups, %s hold:", hold_ns == 0 ? "without a" : "with a");
+    printf("first lookups, %s hold:", hold_ns == 0 ? "without a" : "with a");
     for (uint32_t round = 0; round < FIRST; round++) {
         printf(" %.0f", look_us(&one, round));
     }
@@ -261,7 +261,7 @@ static void figures_print(void)
     for (uint32_t threads = 1; threads <= THREADS_MAX; threads *= 2) {
         double plain_us = lookers_run(&engine, threads, 0);
         double held_us = lookers_run(&engine, threads, SL_NS_PER_S);
-        printf("%u thread%s: look-up %7.1f us (%4.1f of the floor), with a hold %7.1f us (%4.1f)\n",
+        printf("%u thread%s: lookup %7.1f us (%4.1f of the floor), with a hold %7.1f us (%4.1f)\n",
                threads, threads == 1 ? " " : "s", plain_us, plain_us / least_us, held_us,
                held_us / least_us);
     }

@@ -1,4 +1,4 @@
-"""Batches, LMCache's plug-in and vLLM's tier when another node has the values: look-ups ask it, and reads fetch them from there."""
+"""Batches, LMCache's plug-in and vLLM's tier when another node has the values: lookups ask it, and reads fetch them from there."""
 
 import array
 import asyncio

@@ -72,9 +72,9 @@ class Finding(unittest.TestCase):
             published(a)
             self.assertEqual(get(b, "one"), value)  # at once: it is published
             self.assertEqual(rows(b)["a"]["read_values"], 1)
-            before = counters(c)["pins_taken"], counters(b)["trips"]
+            before = counters(c)["pins_taken"], counters(b)["batches"]
             self.assertIsNone(get(b, "nowhere"))
-            self.assertEqual((counters(c)["pins_taken"], counters(b)["trips"]), before)  # no peer was asked
+            self.assertEqual((counters(c)["pins_taken"], counters(b)["batches"]), before)  # no peer was asked
             a.ctl("rm", "one")
             b.ctl("rm", "one")
             published(a)

@@ -27,7 +27,7 @@ def moved(counted, way):
     """Bytes that a node's transporter sent (out) or read (in) directly, and bytes that it and its swappers copied for it."""
     copied = sum(row[f"{way}_bytes"] for name, row in counted.items() if name.startswith("swapper."))
     transporter = counted["transporter.0"]
-    straight = transporter["lent_bytes" if way == "out" else "landed_bytes"]
+    straight = transporter["pool_read_bytes" if way == "out" else "landed_bytes"]
     return straight, copied + transporter["copied_bytes"]
 
 
@@ -51,7 +51,7 @@ class Counted(Handing):
         at_a, at_b = counters(a), counters(b)
         return {"out": moved(at_a, "out"), "in": moved(at_b, "in"), "pushed": at_a["coordinator"]["handovers_pushed"],
                 "takes": at_b["transporter.0"]["takes"],
-                "refused": sum(at["coordinator"]["pushes_straight_refused"] for at in (at_a, at_b))}
+                "refused": sum(at["coordinator"]["pushes_direct_refused"] for at in (at_a, at_b))}
 
     def pushed(self, cluster, *arguments, requests=200):
         """Runs hand-overs between engines of their own. Those that start before the fabric has registered these pools use storage, and so
@@ -79,7 +79,7 @@ class Counted(Handing):
     def told(a, b):
         at = [counters(node) for node in (a, b)]
         told = {name: [row["coordinator"][name] for row in at] for name in
-                ("handovers_fallen_back", "pushes_straight", "handovers_aborted", "handovers_committed")}
+                ("handovers_fallen_back", "pushes_direct", "handovers_aborted", "handovers_committed")}
         told.update({name: [row["transporter.0"][name] for row in at] for name in
                      ("loans", "loans_failed", "takes", "takes_failed", "takes_refused", "digests_bad")})
         told["reasons"] = [line for node in (a, b) for line in log_of(node, "coordinator").splitlines()
@@ -175,7 +175,7 @@ class Shapes(unittest.TestCase):
                 self.assertEqual(process.returncode, 0, errors + a.logs() + b.logs())
         self.assertEqual(counter(b, "coordinator", "handovers_consumed"), 64)
         self.assertEqual(counter(a, "coordinator", "handovers_pushed"), 64)
-        self.assertEqual(counter(b, "coordinator", "pushes_straight_refused"), 0)
+        self.assertEqual(counter(b, "coordinator", "pushes_direct_refused"), 0)
         self.assertEqual(counter(b, "transporter.0", "takes"), 64)
 
     def test_what_some_ranks_computed_any_number_takes(self):

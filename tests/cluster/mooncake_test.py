@@ -179,7 +179,7 @@ class TwoHosts(unittest.TestCase):
         wait_until(lambda: on_a("is_exist", "b0") == 1, 20, "also the other way")
         self.comes(on_a, "b0", 7, 5000)
 
-        # A look-up from the other host leases the key at its own; removed everywhere once the lease is over.
+        # A lookup from the other host leases the key at its own; removed everywhere once the lease is over.
         self.assertEqual(on_a("put", "c", 1, 100), 0)
         self.assertEqual(on_b("is_exist", "c"), 1)
         self.assertIn(on_a("remove", "c"), (-706, 0))  # 0: the machine was paused for a whole lease

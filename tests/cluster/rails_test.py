@@ -257,7 +257,7 @@ class Straight(Handing):
         self.assertEqual(counter(self.b, "coordinator", "blocks_from_memory"), 0)
 
     def refused(self):
-        return sum(counter(node, "coordinator", "pushes_straight_refused") for node in (self.a, self.b))
+        return sum(counter(node, "coordinator", "pushes_direct_refused") for node in (self.a, self.b))
 
     def test_hand_overs(self):
         straight = ("--mode", "direct", "--ranks", "2", "--concurrency", "16", "--block-bytes", "65536", "--op-timeout", "20s")

@@ -299,7 +299,7 @@ def scenarios(run):
     rows = [
         ("empty node", native.cold), ("stored and read", native.warm), ("prefix of a longer prompt", native.prefix),
         ("another process reads", native.other_process), ("two ranks", native.ranks), ("short last chunk", native.unfull),
-        ("with LMCache's own cache", native.kept), ("asynchronous loading", native.async_loading), ("pinned by a look-up", native.pinned),
+        ("with LMCache's own cache", native.kept), ("asynchronous loading", native.async_loading), ("pinned by a lookup", native.pinned),
         ("only from disk", native.from_disk), ("basic_check", native.basic_check),
         ("multi-process: stored and read", native.mp_alone), ("multi-process: another process reads", native.mp_processes),
         ("multi-process: kill -9 registrar", native.mp_killed), ("multi-process: basic_check", native.mp_check),

@@ -142,7 +142,7 @@ class Worker:
         return self.counted(before, found=int(mask.sum()), right=same_bytes(pool, want))
 
     def pinned(self, seed, count):
-        """Does a look-up that pins, a removal by another client, and a read; then the same without a pin."""
+        """Does a lookup that pins, a removal by another client, and a read; then the same without a pin."""
         import sluice  # the native plug-in's
 
         looked = self.engine.lookup(tokens_of(seed, count), lookup_id="pinned", pin=True)
@@ -161,12 +161,12 @@ class Worker:
         return {"found": int(mask.sum()), "right": same_bytes(pool, want)}
 
     def prefetch(self, seed, count):
-        """Asynchronous loading: the look-up starts it and notifies a scheduler when it is done, here one that only waits."""
+        """Asynchronous loading: the lookup starts it and notifies a scheduler when it is done, here one that only waits."""
         answered = threading.Event()
         self.engine.storage_manager.async_lookup_server = types.SimpleNamespace(send_response_to_scheduler=lambda *_: answered.set())
         self.engine.async_lookup_and_prefetch(lookup_id="prefetch", tokens=tokens_of(seed, count), pin=True)
         if not answered.wait(STORE_SECONDS):
-            return {"error": f"no answer to the look-up within {STORE_SECONDS} s"}
+            return {"error": f"no answer to the lookup within {STORE_SECONDS} s"}
         return self.retrieve_pinned(seed, count, "prefetch")
 
     def work(self, seeds, count, seconds):

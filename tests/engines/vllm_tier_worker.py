@@ -94,7 +94,7 @@ class Worker:
             if not any(answer in (LookupResult.RETRY, LookupResult.HIT_PENDING) for answer in answers):
                 break
             if time.monotonic() > end_s:
-                raise RuntimeError(f"look-ups ask to come again after {WAIT_SECONDS} s")
+                raise RuntimeError(f"lookups ask to come again after {WAIT_SECONDS} s")
         while found < count and answers[found] is LookupResult.HIT:
             found += 1
         if found:

@@ -96,7 +96,7 @@ class Told:
         store = next(op for op in self.explained(node, "client-cold") if op["kind"] == "store")
         check(store["traceparent"] == PARENT and store["request"].startswith("client-cold"), f"of the first request: {store}")
         load = next(op for op in self.explained(node, "client-warm") if op["kind"] == "load")
-        check([(run["count"], run["fate"]) for run in load["runs"]] == [(BLOCKS, "memory")], f"of the second one: {load}")
+        check([(run["count"], run["outcome"]) for run in load["runs"]] == [(BLOCKS, "memory")], f"of the second one: {load}")
 
         spans = self.spans(node)
         names = {op["trace"]: f"sluice {op['kind']}" for op in (store, load)}

@@ -101,7 +101,7 @@ static void prepare(struct client *client, uint32_t slot, uint32_t object)
 
 /* ---- misses ---- */
 
-/* Repeats the look-up after a miss. A value that is found now was never lost. A value that is not
+/* Repeats the lookup after a miss. A value that is found now was never lost. A value that is not
  * found until a deadline is lost, or evicted where that is allowed. */
 static void miss_settle(struct client *client, uint32_t object, uint64_t before)
 {

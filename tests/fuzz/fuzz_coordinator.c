@@ -13,9 +13,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define ITEMS_MAX 512u
 
 static const uint32_t requests[] = {
-    SL_MSG_STORE, SL_MSG_LOAD,   SL_MSG_STORE,         SL_MSG_LOAD,
-    SL_MSG_LOAD,  SL_MSG_CANCEL, SL_MSG_OP_FENCED,     SL_MSG_HELLO_REPLY,
-    SL_MSG_PING,  SL_MSG_LAYERS, SL_MSG_HANDOVER_WORD, SL_MSG_LAYERS,
+    SL_MSG_STORE, SL_MSG_LOAD,   SL_MSG_STORE,           SL_MSG_LOAD,
+    SL_MSG_LOAD,  SL_MSG_CANCEL, SL_MSG_OP_FENCED,       SL_MSG_HELLO_REPLY,
+    SL_MSG_PING,  SL_MSG_LAYERS, SL_MSG_HANDOVER_NOTIFY, SL_MSG_LAYERS,
 };
 
 /* Peers that claim to be the same process are one process, as in the real environment. */

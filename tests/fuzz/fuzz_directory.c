@@ -1,7 +1,7 @@
 /* tests/fuzz/fuzz_directory.c - the cluster directory with a server that sends arbitrary bytes.
  *
  * The input is sent by the server after a valid greeting, cut at bytes 0xff: between the pieces the
- * directory runs, and gets queries and updates. Each look-up ends exactly once, and the directory
+ * directory runs, and gets queries and updates. Each lookup ends exactly once, and the directory
  * stays within its bounds. */
 #include "ipc/msg/sl_cluster.h"
 #include "runtime/net/directory/directory.h"

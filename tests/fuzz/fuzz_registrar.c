@@ -118,7 +118,7 @@ static void pins_change(struct hostile *hostile)
     }
 }
 
-/* The lease words, which all clients write: look-ups, and arbitrary words. */
+/* The lease words, which all clients write: lookups, and arbitrary words. */
 static void leases_change(struct hostile *hostile, uint64_t how)
 {
     struct registrar *self = hostile->fake.state;
@@ -465,7 +465,7 @@ static void check(struct hostile *hostile, bool end)
     }
     HOSTILE_MUST(self->claims->count == 0 && self->retired->count == 0);
     HOSTILE_MUST(self->claims->quarantined_bytes == 0 && self->engines->count == 0);
-    HOSTILE_MUST(self->space.parked_count == 0 && self->answers->end == 0);
+    HOSTILE_MUST(self->space.waiting_count == 0 && self->answers->end == 0);
     HOSTILE_MUST(self->pools->high == 0 && self->pools->waiter_count == 0);
     HOSTILE_MUST(self->contributions->ending == 0 && !self->contributions->lowering);
     for (uint32_t i = 0; i < self->set.clients_max; i++) {

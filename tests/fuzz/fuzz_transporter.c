@@ -25,9 +25,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length_bytes);
 #define ENGINE       7u
 
 static const uint32_t requests[] = {
-    SL_MSG_BRING,        SL_MSG_BRING,       SL_MSG_BRING, SL_MSG_BRING,       SL_MSG_HANDOVER_WORD,
-    SL_MSG_FENCE,        SL_MSG_NODES,       SL_MSG_NODES, SL_MSG_HELLO_REPLY, SL_MSG_PING,
-    SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER, SL_MSG_BRING, SL_MSG_BRING,
+    SL_MSG_BRING,           SL_MSG_BRING, SL_MSG_BRING,        SL_MSG_BRING,
+    SL_MSG_HANDOVER_NOTIFY, SL_MSG_FENCE, SL_MSG_NODES,        SL_MSG_NODES,
+    SL_MSG_HELLO_REPLY,     SL_MSG_PING,  SL_MSG_ENGINE_ADDED, SL_MSG_ENGINE_OVER,
+    SL_MSG_BRING,           SL_MSG_BRING,
 };
 /* b and c are asked, d only asks, e exceeds the fabric's limit. */
 static const char *const peers[] = {"b", "c", "d", "e", "a"};

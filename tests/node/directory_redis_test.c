@@ -290,7 +290,7 @@ static uint64_t published_ns(const struct node *node)
     return stats.published_ns;
 }
 
-/* Without asking again: the first look-up finds every key. */
+/* Without asking again: the first lookup finds every key. */
 static void all_are_found(struct node *asker, struct node *holder, uint32_t count)
 {
     char text[8][32];

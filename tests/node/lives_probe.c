@@ -4,7 +4,7 @@
  *   lives_probe INSTANCE RUNTIME_DIR SHM_DIR THREADS
  *
  * Commands, each answered by one line: count ("ops OPS read READ wrong WRONG CODE=TIMES ...");
- * rest (answered when no thread is in a call or holds anything); go; look (one look-up: its
+ * rest (answered when no thread is in a call or holds anything); go; look (one lookup: its
  * code); pin (puts a value and holds a view of it: code); put (a value: code); pool (waits for a
  * pool that no process makes: code); check ("whole" or "broken"); release; draft (begins one:
  * code); write (to it: code); commit (code); touch (opens and closes its pin file, which loses

@@ -12,7 +12,7 @@ LIVES = int(os.environ.get("SLUICE_TEST_LIVES", "15"))
 @unittest.skipUnless(os.path.exists(PROBE), "lives_probe was not built")
 class Lives(unittest.TestCase):
     def one_arena(self, probe):
-        """The arena of the running node; a look-up unmaps the others."""
+        """The arena of the running node; a lookup unmaps the others."""
         return probe.ask("look")[0] in ("SL_OK", "SL_ERR_NOT_FOUND") and probe.kept()[0] == 1
 
     def outlive(self, threads):

@@ -154,7 +154,7 @@ class Balance(unittest.TestCase):
         for tenant in ("team-a", "team-b", None):
             rows = [row for row, whose in zip(noted, tenants) if tenant in (whose, None)]
             own = {name: sum(row[name] for row in rows) for name in metrics_driver.FIELDS}
-            dead = 4 if tenant != "team-b" else 0  # one get or look-up a thread of the killed process
+            dead = 4 if tenant != "team-b" else 0  # one get or lookup a thread of the killed process
 
             def told(name, **labels):
                 if tenant is None:
@@ -305,9 +305,9 @@ class Engines(unittest.TestCase):
         for tier in ("memory", "disk", "remote", "none"):  # in total they equal the coordinator's metrics
             self.assertEqual(after.sum("sluice_load_blocks_total", tier=tier), after.sum("sluice_model_load_blocks_total", tier=tier))
         self.assertEqual(after.sum("sluice_lookup_blocks_total"), after.sum("sluice_model_lookup_blocks_total"))
-        # Each look-up is timed after its blocks are counted: some of the killed process are not.
+        # Each lookup is timed after its blocks are counted: some of the killed process are not.
         looked = after.sum("sluice_lookup_blocks_total")
-        self.balanced("times of look-ups", looked - dead, looked, after.sum("sluice_lookup_blocks_duration_seconds_count") * run)
+        self.balanced("times of lookups", looked - dead, looked, after.sum("sluice_lookup_blocks_duration_seconds_count") * run)
         self.assertEqual(sorted(row["labels"]["name"] for row in after.samples if row["name"] == "sluice_model_info"), ["large", "small"])
 
     @unittest.skipUnless(os.path.isdir(os.path.join(os.path.dirname(BIN), "python", "sluice")), "the Python package was not built")

@@ -58,7 +58,7 @@ class Replay(unittest.TestCase):
             plain = self.replay(node, "--limit", "20")
             too_many = node.ctl("replay", self.trace, "--ranks", "2", check=False)
             wrong = [node.ctl("replay", self.trace, *words, check=False).returncode
-                     for words in (["--prefill-untold"], ["--prefill-doubles", "5"], ["--prefill-rate", str(1 << 41)])]
+                     for words in (["--prefill-unreported"], ["--prefill-doubles", "5"], ["--prefill-rate", str(1 << 41)])]
         with open(self.trace, encoding="utf-8") as lines:
             tokens = sum(json.loads(line)["input_length"] for line in itertools.islice(lines, 20))
         for report in first, again:

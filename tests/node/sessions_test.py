@@ -42,7 +42,7 @@ class Sessions(unittest.TestCase):
     def start(self, node, directory, speed=SPEED):
         trace(directory + "/trace")
         return node.replay_start(directory + "/trace", "--ranks", "2", "--block-bytes", "4096", "--op-timeout", "30s", "--speed", str(speed),
-                                 "--pauses-told", "1", "--json", directory + "/report")
+                                 "--pauses-reported", "1", "--json", directory + "/report")
 
     def report(self, node, replay, directory):
         output, _ = replay.communicate(timeout=300)
@@ -50,7 +50,7 @@ class Sessions(unittest.TestCase):
         with open(directory + "/report", encoding="utf-8") as file:
             report = json.load(file)
         self.assertEqual((report["mismatches"], report["errors"], report["lost"]), (0, 0, 0))
-        self.assertEqual(report["pauses_told"], SESSIONS * (TURNS - 1))
+        self.assertEqual(report["pauses_reported"], SESSIONS * (TURNS - 1))
         return report
 
     def played(self, *settings, speed=SPEED):

@@ -38,7 +38,7 @@ class Looking(OnPool):
         self.assertEqual(self.store.get_size(self.key("no")), NOT_FOUND)
 
     def test_look_ups_lease(self):
-        """1.9 is_exist, batch_is_exist, get_size, 1.11 lease, trap 10: each look-up leases: remove is -706, and 0 after one TTL."""
+        """1.9 is_exist, batch_is_exist, get_size, 1.11 lease, trap 10: each lookup leases: remove is -706, and 0 after one TTL."""
         memory = self.memory(4096)
         store = self.store
         looks = {
@@ -67,7 +67,7 @@ class Looking(OnPool):
         self.assertEqual(other.remove(key), LEASED)
 
     def test_leases_are_renewed(self):
-        """1.9 is_exist: a second look-up prolongs the lease."""
+        """1.9 is_exist: a second lookup prolongs the lease."""
         key, _ = self.stored()
         for _ in range(8):
             self.assertEqual(self.store.is_exist(key), 1)

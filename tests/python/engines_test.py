@@ -346,7 +346,7 @@ class Keys(OnNode):
         self.assertRaises(ValueError, engine.look, keys, hold=-1)
 
     def test_a_hold_of_0_is_none(self):
-        """Only a look-up that holds maps the leases."""
+        """Only a lookup that holds maps the leases."""
         def maps_leases():
             with open("/proc/self/maps", encoding="utf-8") as maps:
                 return node.shm + "/leases" in maps.read()

@@ -331,7 +331,7 @@ class Plugin(OnNode):
 
 class Pins(unittest.TestCase):
     def test_look_ups_and_reads_beside_an_end_are_misses(self):
-        """LMCache's other threads still make look-ups while its engine ends, and an exception there would end them."""
+        """LMCache's other threads still make lookups while its engine ends, and an exception there would end them."""
         begun, over = threading.Event(), threading.Event()
 
         def fetch(names, timeout):

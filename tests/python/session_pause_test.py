@@ -74,7 +74,7 @@ class SessionPause(unittest.TestCase):
 
         self.assertEqual(self.turn(1), {"memory": LENGTH, "disk": 0})
         self.assertEqual(self.turn(2), {"memory": 0, "disk": LENGTH})  # a session without a hint
-        self.assertEqual(self.counted("session_pauses_told"), 1)
+        self.assertEqual(self.counted("session_pauses_reported"), 1)
 
     def test_a_pause_that_is_over_brings_them_at_once(self):
         self.stored()
@@ -103,7 +103,7 @@ class SessionPause(unittest.TestCase):
         self.assertIs(self.client.session_pause("agent 77", 1), False)
         self.assertIs(self.client.session_pause("agent 4", None), True)
         self.assertEqual(self.node.ctl("session", "agent 4", "--pause", "604800s").stdout, b"reported\n")
-        self.assertEqual(json.loads(self.node.ctl("session", "agent 4", "--unknown", "--json").stdout), {"told": True})
+        self.assertEqual(json.loads(self.node.ctl("session", "agent 4", "--unknown", "--json").stdout), {"reported": True})
         for words, code in ((("agent 77", "--pause", "1s"), 1), (("agent 4",), 2), (("--unknown",), 2), (("agent 4", "--pause", "8d"), 2),
                             (("agent 4", "--pause", "1s", "--unknown"), 2)):
             self.assertEqual(self.node.ctl("session", *words, check=False).returncode, code, words)

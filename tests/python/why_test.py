@@ -61,9 +61,9 @@ class Requests(OnNode):
 
         self.assertEqual([op["kind"] for op in of_seven], ["load", "store"])
         load, store = of_seven
-        self.assertEqual([(run["first_block"], run["count"], run["fate"]) for run in load["runs"]],
+        self.assertEqual([(run["first_block"], run["count"], run["outcome"]) for run in load["runs"]],
                          [(0, 4, "memory"), (4, 1, "missing"), (5, 1, "behind")])
-        self.assertEqual([(run["count"], run["fate"]) for run in store["runs"]], [(4, "stored")])
+        self.assertEqual([(run["count"], run["outcome"]) for run in store["runs"]], [(4, "stored")])
         self.assertEqual((load["traceparent"], load["request"], load["code"]), (PARENT, "cmpl-7", "SL_OK"))
         self.assertGreater(load["runs"][0]["at_ns"], 0)
         self.assertLessEqual(load["runs"][0]["at_ns"], load["took_ns"])
@@ -100,7 +100,7 @@ class Requests(OnNode):
 
         told, = self.ctl_json("explain", "--request", "abc123", check=False)["ops"]
 
-        self.assertEqual([(run["count"], run["fate"]) for run in told["runs"]], [(1, "missing"), (1, "behind")])
+        self.assertEqual([(run["count"], run["outcome"]) for run in told["runs"]], [(1, "missing"), (1, "behind")])
         self.assertIn("removed", told["not_there"][0]["text"])
         self.assertGreater(told["not_there"][0]["ago_ns"], 0)
 
@@ -118,7 +118,7 @@ class Requests(OnNode):
 
         counted = {"memory": 0, "disk": 0}
         for run in told["runs"]:
-            counted[run["fate"]] += run["count"]
+            counted[run["outcome"]] += run["count"]
         self.assertEqual(counted, {"memory": result.from_memory, "disk": result.from_disk})
         self.assertGreater(result.from_disk, 0)
 
@@ -213,7 +213,7 @@ class Requests(OnNode):
         self.run_op(engine.store, range(TOKENS), 1)
         self.assertEqual(self.node.ctl("explain", "--request", "lost", check=False).returncode, 1)
         told, = self.ctl_json("explain", "--request", "kept")["ops"]
-        self.assertEqual(told["runs"][0]["fate"], "existed")
+        self.assertEqual(told["runs"][0]["outcome"], "existed")
 
     def test_a_line_in_the_log_for_each_load(self):
         engine = self.register()

@@ -19,7 +19,7 @@
 #define HANDOVER_LANES       (HANDOVER_RANKS * HANDOVER_LAYERS)
 #define HANDOVER_PIECE_BYTES 1000u /* of one layer of one rank */
 
-enum handover_word {
+enum handover_notify {
     HANDOVER_NONE,
     HANDOVER_ANNOUNCED,
     HANDOVER_TAKEN, /* by its prefill engine */
@@ -28,7 +28,7 @@ enum handover_word {
 };
 struct handover_request { /* one request at a time for each decode engine of a host */
     uint64_t id;          /* 0: none */
-    enum handover_word word;
+    enum handover_notify word;
     uint32_t prefill, number, tokens, blocks;
     struct sl_item_ticket ticket; /* bytes.at: in ticket_bytes */
     unsigned char ticket_bytes[HANDOVER_TICKET_MAX];

@@ -53,12 +53,12 @@ static const char *const settings[] = {"ranks",
                                        "/one,/two",
                                        NULL};
 
-enum fate { FATE_UNKNOWN, FATE_DURABLE, FATE_GONE };
+enum outcome { FATE_UNKNOWN, FATE_DURABLE, FATE_GONE };
 
 struct run {
     struct sim *sim;
     uint32_t registrar, tierers[SIM_DISKS];
-    enum fate fates[KEYS_MAX];
+    enum outcome outcomes[KEYS_MAX];
     uint32_t key_count;
     uint32_t put_count, remove_count; /* for the next run of the program */
     bool flush;
@@ -107,13 +107,13 @@ static void work_run(void *context)
     for (uint32_t key = first; key < run->key_count; key++) {
         /* A put without an answer may show; the flush came later and covers it. */
         bool there = sl_exists(client, key_name(key, text)) == SL_OK;
-        run->fates[key] = flushed && there ? FATE_DURABLE : FATE_UNKNOWN;
+        run->outcomes[key] = flushed && there ? FATE_DURABLE : FATE_UNKNOWN;
     }
     for (uint32_t i = 0; i < run->remove_count && first > 0; i++) {
         uint32_t key = (uint32_t)sim_random_below(run->sim, first);
         sl_err err = sl_remove(client, key_name(key, text), CALL_NS, NULL);
-        bool gone = err == SL_OK || (err == SL_ERR_NOT_FOUND && run->fates[key] == FATE_GONE);
-        run->fates[key] = gone ? FATE_GONE : FATE_UNKNOWN;
+        bool gone = err == SL_OK || (err == SL_ERR_NOT_FOUND && run->outcomes[key] == FATE_GONE);
+        run->outcomes[key] = gone ? FATE_GONE : FATE_UNKNOWN;
     }
     sl_client_close(&client);
     run->done = true;
@@ -129,14 +129,15 @@ static void verify_run(void *context)
         uint64_t length = 0;
         struct sl_buffer buffer = {.at = got, .length_bytes = sizeof(got)};
         sl_err err = sl_get(client, key_name(key, text), buffer, &length, CALL_NS, NULL);
-        SIM_CHECK(err == SL_OK || run->fates[key] != FATE_DURABLE, "%s was durable: %s", text,
+        SIM_CHECK(err == SL_OK || run->outcomes[key] != FATE_DURABLE, "%s was durable: %s", text,
                   sl_err_text(err));
-        SIM_CHECK(err != SL_OK || run->fates[key] != FATE_GONE, "%s was removed and is back", text);
+        SIM_CHECK(err != SL_OK || run->outcomes[key] != FATE_GONE, "%s was removed and is back",
+                  text);
         value_fill(want, key);
         SIM_CHECK(err != SL_OK || (length == VALUE_BYTES && memcmp(want, got, length) == 0),
                   "wrong bytes: %s", text);
-        run->durable += run->fates[key] == FATE_DURABLE;
-        run->gone += run->fates[key] == FATE_GONE;
+        run->durable += run->outcomes[key] == FATE_DURABLE;
+        run->gone += run->outcomes[key] == FATE_GONE;
     }
     sl_client_close(&client);
     run->done = true;

@@ -29,7 +29,7 @@ struct version {
     uint32_t key;
     uint64_t dead_ns; /* must not be found from then on; SL_NEVER_NS: alive, or in doubt */
 };
-/* The lease that a look-up reported: the key must be found until it ends. */
+/* The lease that a lookup reported: the key must be found until it ends. */
 struct leased {
     uint64_t since_ns, end_ns;
     uint64_t forced_ns; /* until then a removal that ignores leases may be in progress */

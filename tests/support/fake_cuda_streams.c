@@ -310,7 +310,7 @@ static sl_cu_result batch_add(const sl_cu_ptr *to, const sl_cu_ptr *from, const 
     return 0;
 }
 
-/* A driver below 13.0 lacks the first of these, one below 12.8 both: the look-up fails. */
+/* A driver below 13.0 lacks the first of these, one below 12.8 both: the lookup fails. */
 static sl_cu_result copy_batch(sl_cu_ptr *to, sl_cu_ptr *from, size_t *lengths, size_t count,
                                struct sl_cu_copy_kind *kinds, size_t *kind_starts,
                                size_t kind_count, sl_cu_stream stream)

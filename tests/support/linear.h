@@ -1,4 +1,4 @@
-/* tests/support/linear.h - is a history of puts, replaces, gets, look-ups and removals of keys
+/* tests/support/linear.h - is a history of puts, replaces, gets, lookups and removals of keys
  * linearizable?
  *
  * Each op has the time of its call and of its return. A history is linearizable if each op can be
@@ -52,7 +52,7 @@ struct linear_result {
     uint64_t keys, ops, windows, violations; /* violations: one a key at most */
     uint64_t undecided;              /* windows over the bound; any state may start the next one */
     uint64_t window_max, states_max; /* most ops in a window, most states tried in one */
-    uint64_t values_judged;          /* gets, misses and look-ups in windows that were decided */
+    uint64_t values_judged;          /* gets, misses and lookups in windows that were decided */
 };
 /* Sorts the ops and checks them. All keys start absent. Ends the process when memory is short. */
 void linear_check(struct linear_op *ops, size_t count, const struct linear_limits *limits,

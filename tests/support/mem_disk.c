@@ -230,15 +230,15 @@ void mem_disk_sync_fail(struct mem_disk *disk, int number, uint64_t seed)
         if (file->dirty[page] == 0) {
             continue;
         }
-        uint64_t fate = coin(&seed) % 3;
-        if (fate == 0) {
+        uint64_t outcome = coin(&seed) % 3;
+        if (outcome == 0) {
             memcpy(file->durable + page * SL_PAGE_BYTES, file->now + page * SL_PAGE_BYTES,
                    page_length(file, page));
-        } else if (fate == 1) { /* the kernel drops such pages: reads return the disk's bytes */
+        } else if (outcome == 1) { /* the kernel drops such pages: reads return the disk's bytes */
             memcpy(file->now + page * SL_PAGE_BYTES, file->durable + page * SL_PAGE_BYTES,
                    page_length(file, page));
         }
-        file->dirty[page] = fate == 2;
+        file->dirty[page] = outcome == 2;
     }
 }
 

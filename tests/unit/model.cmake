@@ -2,10 +2,10 @@
 set(policy ${CMAKE_CURRENT_SOURCE_DIR}/bench/policy)
 add_library(sluice_policy_model STATIC ${policy}/clairvoyant.c ${policy}/count.c ${policy}/disk.c ${policy}/hints.c ${policy}/memory_density.c
     ${policy}/memory_lru.c ${policy}/prefetch.c ${policy}/restart.c ${policy}/run.c ${policy}/trace.c)
-target_link_libraries(sluice_policy_model PUBLIC sl_flags sluice_density sluice_rhythm sluice_runtime PRIVATE PkgConfig::JANSSON)
+target_link_libraries(sluice_policy_model PUBLIC sl_flags sluice_density sluice_sessions sluice_runtime PRIVATE PkgConfig::JANSSON)
 sl_test(policy_model_test LABEL unit SOURCES unit/tests/policy_model_test.c LIBS sluice_policy_model)
 sl_test(policy_hints_test LABEL unit SOURCES unit/tests/policy_hints_test.c LIBS sluice_policy_model)
-sl_test(rhythm_test LABEL unit SOURCES unit/runtime/policy/rhythm_test.c LIBS sluice_rhythm)
+sl_test(rhythm_test LABEL unit SOURCES unit/runtime/policy/sessions_test.c LIBS sluice_sessions)
 # It only computes, in code that policy_model_test covers: not under sanitizers.
 if(NOT SL_SANITIZE)
     sl_by_content(launcher OF CMakeLists.txt CMakePresets.json runtime tests/bench/policy tests/support

@@ -32,7 +32,7 @@
 /* Requests that wait for memory, and whether some was freed. Parts communicate by it. */
 struct reg_space {
     bool freed; /* since the waiting requests were last tried */
-    uint32_t parked_count;
+    uint32_t waiting_count;
     bool fetch_blocked;        /* reads from disk wait until memory is freed */
     uint64_t fetch_blocked_ns; /* since when no such read got an extent; 0: the last did */
     bool copies_wanted; /* a leased unit that admission had refused blocked an eviction: write it */
@@ -87,7 +87,7 @@ struct registrar {
     struct reg_tombstones *tombstones;
     struct reg_removes *removes;
     struct reg_scratch *scratch;
-    struct reg_parking *parking;
+    struct reg_space_queue *space_queue;
     struct reg_prealloc *ahead;
     struct reg_reservations *reservations;
     struct reg_transients *transients;

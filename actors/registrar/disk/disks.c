@@ -323,11 +323,11 @@ static void disks_settle(struct registrar *self)
 }
 
 /* A disk without a name is identified by its path. */
-static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *told)
+static struct reg_disk_name name_of(uint32_t path, const struct sl_bytes *reported)
 {
     struct reg_disk_name name = {{0}};
-    if (told->length == sizeof(name.bytes)) {
-        memcpy(name.bytes, told->at, sizeof(name.bytes));
+    if (reported->length == sizeof(name.bytes)) {
+        memcpy(name.bytes, reported->at, sizeof(name.bytes));
     } else {
         (void)snprintf((char *)name.bytes, sizeof(name.bytes), "path %u", path);
     }

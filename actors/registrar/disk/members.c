@@ -213,7 +213,7 @@ static uint64_t epoch_new(struct registrar *self)
 
 static bool membership_is_open(const struct reg_membership *membership)
 {
-    return membership->told && membership->keeps && membership->verdict == REG_VERDICT_NONE;
+    return membership->reported && membership->keeps && membership->verdict == REG_VERDICT_NONE;
 }
 
 static bool path_is_stale(const struct registrar *self, uint32_t at)
@@ -253,26 +253,27 @@ static void late_witness(struct registrar *self, const struct reg_membership *wi
 }
 
 /* An absent disk stays a member as long as all lists name it. */
-static void members_merge(struct registrar *self, const struct reg_membership *told)
+static void members_merge(struct registrar *self, const struct reg_membership *reported)
 {
     struct reg_members *members = &self->tier->members;
-    if (told->self.epoch == 0) {
+    if (reported->self.epoch == 0) {
         return;
     }
     for (uint32_t i = members->count; members->closed && i-- > 0;) {
         if (!members->met[i] &&
-            memcmp(&members->list[i].name, &told->self.name, sizeof(told->self.name)) != 0 &&
-            member_find(told->list, told->count, &members->list[i].name) == NULL) {
+            memcmp(&members->list[i].name, &reported->self.name, sizeof(reported->self.name)) !=
+                0 &&
+            member_find(reported->list, reported->count, &members->list[i].name) == NULL) {
             member_drop(members, i);
         }
     }
-    for (uint32_t i = 0; !members->closed && i < told->count; i++) {
+    for (uint32_t i = 0; !members->closed && i < reported->count; i++) {
         const struct reg_member *there =
-            member_find(members->list, members->count, &told->list[i].name);
+            member_find(members->list, members->count, &reported->list[i].name);
         if (there == NULL) {
-            member_add(members, &told->list[i], false, 0);
-        } else if (there->epoch != told->list[i].epoch) {
-            unconfirmed_add(members, (uint32_t)(there - members->list), told->list[i].epoch);
+            member_add(members, &reported->list[i], false, 0);
+        } else if (there->epoch != reported->list[i].epoch) {
+            unconfirmed_add(members, (uint32_t)(there - members->list), reported->list[i].epoch);
         }
     }
     members->closed = true;
@@ -336,11 +337,11 @@ static sl_err judge_all(struct registrar *self, struct sl_error *why)
     return SL_OK;
 }
 
-static bool all_told(const struct registrar *self)
+static bool all_reported(const struct registrar *self)
 {
     bool all = true;
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
-        all = all && self->tier->paths[i].membership.told;
+        all = all && self->tier->paths[i].membership.reported;
     }
     return all || self->env->now_ns >= self->tier->witness_until_ns;
 }
@@ -348,20 +349,20 @@ static bool all_told(const struct registrar *self)
 static sl_err membership_read(struct reg_membership *membership,
                               const struct sl_body_disk_found *found, struct sl_error *why)
 {
-    const struct sl_bytes *told = &found->members;
-    uint64_t count = told->length / sizeof(struct reg_member);
-    if (told->length % sizeof(struct reg_member) != 0 || count > 1 + REG_MEMBERS_MAX ||
+    const struct sl_bytes *reported = &found->members;
+    uint64_t count = reported->length / sizeof(struct reg_member);
+    if (reported->length % sizeof(struct reg_member) != 0 || count > 1 + REG_MEMBERS_MAX ||
         (count > 0 && (found->store.length != sizeof(struct reg_disk_name) ||
-                       memcmp(told->at, found->store.at, found->store.length) != 0))) {
+                       memcmp(reported->at, found->store.at, found->store.length) != 0))) {
         return sl_fail(why, SL_ERR_INVALID, "DISK_FOUND.members: no list of the disk's own");
     }
-    membership->told = true;
+    membership->reported = true;
     membership->keeps = count > 0;
     membership->blank = found->blank;
     membership->count = count > 0 ? (uint32_t)count - 1 : 0;
     if (count > 0) {
-        memcpy(&membership->self, told->at, sizeof(membership->self));
-        memcpy(membership->list, (const unsigned char *)told->at + sizeof(membership->self),
+        memcpy(&membership->self, reported->at, sizeof(membership->self));
+        memcpy(membership->list, (const unsigned char *)reported->at + sizeof(membership->self),
                membership->count * sizeof(membership->list[0]));
     }
     return SL_OK;
@@ -406,7 +407,7 @@ sl_err reg_members_judge(struct registrar *self, uint32_t at,
         }
         return SL_OK;
     }
-    if (membership->verdict == REG_VERDICT_NONE && !all_told(self)) {
+    if (membership->verdict == REG_VERDICT_NONE && !all_reported(self)) {
         return sl_fail(why, SL_ERR_BUSY,
                        "other disks have not reported yet what this one may have missed");
     }
@@ -440,7 +441,7 @@ static bool member_stays(const struct registrar *self, const struct reg_member *
     const struct reg_disk *disk = member_disk(self, member);
     for (uint32_t i = 0; i < self->tier->path_count; i++) {
         const struct reg_membership *membership = &self->tier->paths[i].membership;
-        if (membership->told && membership->keeps &&
+        if (membership->reported && membership->keeps &&
             memcmp(&membership->self.name, &member->name, sizeof(member->name)) == 0) {
             return true;
         }
@@ -685,7 +686,7 @@ static bool path_waits(const struct registrar *self, const struct reg_path *path
 
 static void members_pump(struct registrar *self)
 {
-    bool told = false, some_wait = false;
+    bool reported = false, some_wait = false;
     for (uint32_t turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < self->tier->path_count; i++) {
             const struct reg_path *path = &self->tier->paths[i];
@@ -697,12 +698,12 @@ static void members_pump(struct registrar *self)
             /* Three disks may wait for each other, if lists are inconsistent: then none waits. */
             bool waits = turn == 0 && !stale && path_waits(self, path);
             some_wait = some_wait || waits;
-            told = told || !waits;
+            reported = reported || !waits;
             if (!waits && membership->seq == 0 && self->env->now_ns >= membership->retry_ns) {
                 path_send_list(self, i);
             }
         }
-        if (told || !some_wait) {
+        if (reported || !some_wait) {
             return;
         }
     }

@@ -18,9 +18,9 @@ struct reg_member {
 enum reg_verdict { REG_VERDICT_NONE, REG_VERDICT_MEMBER, REG_VERDICT_STALE };
 /* The reports of a path's disk about itself, and the list that it was sent. */
 struct reg_membership {
-    bool told;  /* the tierer has reported */
-    bool keeps; /* its tierer keeps a list; an older version does not */
-    bool blank; /* it held no value */
+    bool reported; /* the tierer has reported */
+    bool keeps;    /* its tierer keeps a list; an older version does not */
+    bool blank;    /* it held no value */
     enum reg_verdict verdict;
     struct reg_member self;
     struct reg_member list[REG_MEMBERS_MAX];

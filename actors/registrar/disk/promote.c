@@ -473,7 +473,7 @@ static void ahead_start(struct registrar *self, uint32_t slot)
                          disk->reads[true] < REG_AHEAD_READS_MAX;
          i++) {
         bool kept = self->promotion->fetches[queue->first].kept_for != 0;
-        bool awaited = self->space.parked_count > 0;
+        bool awaited = self->space.waiting_count > 0;
         if (!kept && (awaited || self->space.fetch_blocked)) {
             return;
         }

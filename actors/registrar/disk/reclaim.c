@@ -286,7 +286,7 @@ static void reclaim_answer(struct registrar *self, uint32_t slot, sl_err code)
     struct sl_msg reply = {.code = code};
     if (code != SL_OK) {
         reply.text = sl_text_of("values that a hand-over holds could not be read");
-        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "segment %u is not deleted: %s",
+        reg_log(self, SL_LOG_WARN, reclaim->back.trace_id, "log file segment.%u is not deleted: %s",
                 self->units->going[slot], reply.text.at);
     }
     sl_reply_route_send(self->env, &reclaim->back, &reply);
@@ -375,7 +375,7 @@ static uint32_t phase_end(struct registrar *self, uint32_t slot)
         return 0;
     default:
         reg_log(self, SL_LOG_DEBUG, reclaim->back.trace_id,
-                "segment %u was deleted: %u places forgotten, %u values written again",
+                "log file segment.%u was deleted: %u places forgotten, %u values written again",
                 self->units->going[slot], reclaim->cleared, reclaim->kept);
         sl_metric_add(self->env->metrics, self->tier->metric.rewritten_count, reclaim->kept);
         reclaim_answer(self, slot, SL_OK);

@@ -1,7 +1,7 @@
 /* actors/registrar/disk/returning.c - blocks of sessions that are expected back, read ahead of use.
  *
  * The coordinator knows when sessions return and what their blocks are worth until then
- * (runtime/policy/rhythm). It sends both with BRING. The registrar knows the worth of the units
+ * (runtime/policy/sessions). It sends both with BRING. The registrar knows the worth of the units
  * that would be evicted for them, and answers with it. */
 #include "actors/registrar/base/part.h"
 #include "actors/registrar/disk/promote.h"

@@ -274,7 +274,7 @@ static void scan_end(struct registrar *self, uint32_t slot)
  * between the two would have no record, and a value removed between the two would come back. */
 static bool scan_is_early(const struct reg_path *path, const struct sl_body_disk_found *body)
 {
-    return body->heard_fence != 0 && body->heard_fence <= path->fenced_seq;
+    return body->known_fence != 0 && body->known_fence <= path->fenced_seq;
 }
 
 /* Whether all earlier requests to the tierer have ended or were dropped. If the disk has served
@@ -363,15 +363,16 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
     path->absent_since_ns = self->env->now_ns; /* the scan makes progress */
     uint32_t slot = path->disk;
     SL_ASSERT(slot < REG_DISKS_MAX); /* found_begin bound it, or it was bound before */
-    bool told = true;
+    bool answered = true;
     for (uint64_t i = 0; i < body->items.count; i++) {
         self->codes[i] = (uint64_t)found_one(self, &body->items.at[i], slot);
-        told = told && self->codes[i] != (uint64_t)SL_ERR_BUSY;
+        answered = answered && self->codes[i] != (uint64_t)SL_ERR_BUSY;
     }
-    if (body->last && told) { /* else the tierer resends this part */
+    if (body->last && answered) { /* else the tierer resends this part */
         scan_end(self, slot);
     }
-    if (body->last && told && self->tier->disks[slot].tombstone_held) { /* the tierer starts over */
+    if (body->last && answered &&
+        self->tier->disks[slot].tombstone_held) { /* the tierer starts over */
         sl_reply_fail(self->env, msg, SL_ERR_LIMIT, SCAN_AGAIN);
         return;
     }

@@ -566,8 +566,9 @@ static void tombstones_dropped(struct registrar *self, const struct reg_dropped 
     const struct sl_entry *entry = what->record;
     const struct reg_drop *how = what->how;
     bool removed = how->reason == REG_GHOST_REMOVED;
-    uint16_t told = sl_index_links(self->index, entry->ref)->disks & reg_disks_used(self);
-    uint16_t doubt = how->told ? told : reg_disks_in_doubt(self, entry->ref, entry, removed);
+    uint16_t reported_disks = sl_index_links(self->index, entry->ref)->disks & reg_disks_used(self);
+    uint16_t doubt =
+        how->reported ? reported_disks : reg_disks_in_doubt(self, entry->ref, entry, removed);
     const struct sl_key key = record_key(entry);
     bool placed = entry->disk.valid != 0 && !self->tier->disks[entry->disk.disk].gone &&
                   entry->disk.segment > self->tier->disks[entry->disk.disk].deleted_segment;

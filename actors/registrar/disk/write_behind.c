@@ -29,7 +29,7 @@ static void queue_pop(struct registrar *self)
 {
     struct sl_heap_item oldest;
     (void)sl_heap_pop(&self->writes->queue, SL_NEVER_NS, &oldest);
-    if (self->writes->queue.count == 0 && self->space.parked_count > 0) {
+    if (self->writes->queue.count == 0 && self->space.waiting_count > 0) {
         /* Parked requests check again what may free room. */
         self->space.freed = self->writes->more = true;
     }
@@ -237,7 +237,7 @@ static bool write_start(struct registrar *self, uint32_t index, uint32_t slot)
 static bool writes_are_awaited(const struct registrar *self)
 {
     uint32_t at = 0;
-    return self->space.parked_count > 0 || self->space.fetch_blocked ||
+    return self->space.waiting_count > 0 || self->space.fetch_blocked ||
            reg_answer_next(self, REG_ANSWER_FLUSH, &at) != NULL || self->draining ||
            self->writes->queue.count > (reg_unit_count(self) - self->units->cold.count) / 4;
 }
@@ -319,7 +319,7 @@ static bool write_next(struct registrar *self, uint32_t index)
 static void writes_pump(struct registrar *self)
 {
     self->writes->more = false;
-    if (self->space.parked_count > 0) { /* they must not wait for writes of removed values */
+    if (self->space.waiting_count > 0) { /* they must not wait for writes of removed values */
         (void)reg_writes_oldest(self);
     }
     if (self->writes->queue.count > 0) {

@@ -101,15 +101,15 @@ static bool part_may_leave(struct registrar *self, sl_ref ref, const struct sl_e
            !reg_copy_required(self);
 }
 
-enum unit_fate { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
+enum unit_outcome { UNIT_STAYS, UNIT_LEASED, UNIT_TO_DISK, UNIT_DROPS };
 
 /* A unit whose parts are all on disk can leave memory. Otherwise it is dropped, where that is
  * allowed. last: nothing else can be evicted. Then soft pins are ignored, and leased units may
  * leave memory: a lease protects a value from loss, not from being moved. */
-static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
-                                const struct reg_unit_parts *parts, bool last)
+static enum unit_outcome unit_outcome(struct registrar *self, sl_ref unit,
+                                      const struct reg_unit_parts *parts, bool last)
 {
-    enum unit_fate fate = UNIT_TO_DISK;
+    enum unit_outcome outcome = UNIT_TO_DISK;
     uint16_t flags = sl_index_links(self->index, unit)->flags;
     bool kept = (flags & REG_FLAG_KEPT) != 0;
     if ((flags & REG_FLAG_HELD) != 0) {
@@ -127,11 +127,11 @@ static enum unit_fate unit_fate(struct registrar *self, sl_ref unit,
             return UNIT_STAYS;
         }
         if (entry.disk.valid == 0) {
-            fate = UNIT_DROPS;
+            outcome = UNIT_DROPS;
         }
     }
-    bool leased = (fate == UNIT_DROPS || !last) && reg_unit_leased(self, unit) != 0;
-    return leased ? UNIT_LEASED : fate;
+    bool leased = (outcome == UNIT_DROPS || !last) && reg_unit_leased(self, unit) != 0;
+    return leased ? UNIT_LEASED : outcome;
 }
 
 static bool unit_to_disk(struct registrar *self, sl_ref unit)
@@ -175,10 +175,10 @@ struct victims {
     uint32_t count;
     sl_ref alone;
     uint64_t bundle;
-    enum unit_fate fate;
+    enum unit_outcome outcome;
 };
 
-/* The fate of a bundle is that of the member that is hardest to evict. */
+/* The outcome of a bundle is that of the member that is hardest to evict. */
 static void victims_find(struct registrar *self, sl_ref unit, bool last, struct victims *out)
 {
     struct reg_unit_parts parts;
@@ -190,23 +190,23 @@ static void victims_find(struct registrar *self, sl_ref unit, bool last, struct 
         out->count = 1;
         return;
     }
-    out->fate = UNIT_TO_DISK;
-    for (uint32_t i = 0; i < out->count && out->fate > UNIT_LEASED; i++) {
+    out->outcome = UNIT_TO_DISK;
+    for (uint32_t i = 0; i < out->count && out->outcome > UNIT_LEASED; i++) {
         reg_unit_parts(self, out->units[i], &parts);
-        enum unit_fate fate = unit_fate(self, out->units[i], &parts, last);
-        out->fate = fate <= UNIT_LEASED ? fate : SL_MAX(out->fate, fate);
+        enum unit_outcome outcome = unit_outcome(self, out->units[i], &parts, last);
+        out->outcome = outcome <= UNIT_LEASED ? outcome : SL_MAX(out->outcome, outcome);
     }
 }
 
 static void victims_pass_by(struct registrar *self, const struct victims *victims)
 {
     uint64_t again_ns = sl_deadline_ns(self->env->now_ns, BUNDLE_ASIDE_NS);
-    if (victims->fate != UNIT_LEASED && victims->bundle == 0) {
+    if (victims->outcome != UNIT_LEASED && victims->bundle == 0) {
         return; /* not on disk yet, or held: that may end at any moment */
     }
     for (uint32_t i = 0; i < victims->count; i++) {
         uint64_t leased_ns =
-            victims->fate == UNIT_LEASED ? reg_unit_leased(self, victims->units[i]) : 0;
+            victims->outcome == UNIT_LEASED ? reg_unit_leased(self, victims->units[i]) : 0;
         reg_unit_skip_until(self, victims->units[i], leased_ns != 0 ? leased_ns : again_ns);
     }
     sl_metric_add(self->env->metrics, self->evict->metric.evict_skipped_count, victims->count);
@@ -237,8 +237,8 @@ static uint32_t victims_evict(struct registrar *self, const struct victims *vict
                               const struct reg_drop *how)
 {
     uint32_t gone = 0;
-    bool drops = lose || victims->fate == UNIT_DROPS;
-    if (victims->fate <= UNIT_LEASED ||
+    bool drops = lose || victims->outcome == UNIT_DROPS;
+    if (victims->outcome <= UNIT_LEASED ||
         (drops && !sl_index_bundle_lease_close(self->index, victims->bundle, self->env->now_ns))) {
         return 0;
     }
@@ -301,7 +301,7 @@ static void evict_from(struct registrar *self, struct reg_order *list, struct ev
             evict->looked += list->count == hot_count;
         } else if (gone == 0) {
             self->space.copies_wanted = self->space.copies_wanted ||
-                                        (victims.fate == UNIT_LEASED && is_refused(self, unit));
+                                        (victims.outcome == UNIT_LEASED && is_refused(self, unit));
             reg_unit_to_newest(self, unit);
             evict->looked++;
         }
@@ -433,7 +433,7 @@ static uint32_t quiet_find(struct registrar *self, uint64_t want_bytes, struct q
         struct reg_unit_parts parts;
         reg_unit_parts(self, unit, &parts);
         bool goes = (links->flags & REG_FLAG_PREFETCHED) == 0 && reg_unit_bundle(self, unit) == 0 &&
-                    unit_fate(self, unit, &parts, false) == UNIT_TO_DISK;
+                    unit_outcome(self, unit, &parts, false) == UNIT_TO_DISK;
         if (goes && !quiet_has(out, count, unit)) {
             out[count] = (struct quiet_victim){.unit = unit};
             for (uint32_t i = 0; i < parts.count; i++) {
@@ -530,8 +530,8 @@ static uint32_t index_drop_cold(struct registrar *self, const struct reg_drop *h
         struct reg_unit_parts parts;
         reg_unit_parts(self, unit, &parts);
         bool held = (sl_index_links(self->index, unit)->flags & REG_FLAG_HELD) != 0;
-        bool goes =
-            reg_unit_bundle(self, unit) == 0 && unit_fate(self, unit, &parts, false) > UNIT_LEASED;
+        bool goes = reg_unit_bundle(self, unit) == 0 &&
+                    unit_outcome(self, unit, &parts, false) > UNIT_LEASED;
         if (goes && unit_lose(self, unit, how)) {
             taken++;
         } else if (!held) {

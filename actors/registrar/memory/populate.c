@@ -248,7 +248,7 @@ static void populate_tick(struct registrar *self)
 static uint64_t populate_next(const struct registrar *self)
 {
     const struct reg_populate *populate = self->populate;
-    if (populate->hurried && (self->space.parked_count > 0 || self->space.fetch_blocked_ns != 0)) {
+    if (populate->hurried && (self->space.waiting_count > 0 || self->space.fetch_blocked_ns != 0)) {
         return self->env->now_ns;
     }
     if (populate->running) {

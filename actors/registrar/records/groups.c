@@ -94,7 +94,8 @@ void reg_group_abandon(struct registrar *self, uint32_t slot, enum reg_ghost_rea
     struct reg_unit_parts parts;
     struct sl_entry entry;
     uint64_t from = self->retired->count;
-    struct reg_drop how = {.reason = reason, .forget = true, .told = self->groups->all[slot].found};
+    struct reg_drop how = {
+        .reason = reason, .forget = true, .reported = self->groups->all[slot].found};
     sl_index_read(self->index, group, &entry);
     reg_ghost_add(self, entry.key, entry.key_length, reason);
     sl_index_group_drop(self->index, group);

@@ -13,7 +13,7 @@
 
 /* ---- leases of units ---- */
 
-/* The block's record if look-ups may hold it; 0: another kind of unit, or block leases are off. */
+/* The block's record if lookups may hold it; 0: another kind of unit, or block leases are off. */
 static sl_ref held_block(const struct registrar *self, sl_ref unit)
 {
     bool may = self->set.leases.block_ns != 0;
@@ -141,7 +141,7 @@ static uint64_t due_again(struct registrar *self, const struct sl_heap_item *due
     if (until_ns == 0) {
         reg_unit_move(self, due->id, REG_FLAG_HOT);
         /* It can be evicted now. */
-        self->space.freed = self->space.freed || self->space.parked_count > 0;
+        self->space.freed = self->space.freed || self->space.waiting_count > 0;
     }
     return until_ns;
 }

@@ -44,8 +44,8 @@ struct reg_policy {
     /* The unit's record was replaced, at the same place of the list; NULL: nothing to do. */
     void (*renamed)(struct registrar *self, sl_ref old, sl_ref fresh);
     /* A walk over the units in the order of eviction; 0: the end. Only one walk runs at a time.
-     * next is called when the fate of the last unit is known. Its flag: that unit is still listed,
-     * but will leave. Any unit may leave the list meanwhile. */
+     * next is called when the outcome of the last unit is known. Its flag: that unit is still
+     * listed, but will leave. Any unit may leave the list meanwhile. */
     sl_ref (*first)(struct registrar *self, struct reg_order *list);
     sl_ref (*next)(struct registrar *self, struct reg_order *list, bool goes);
     /* The value of keeping a unit, also on disk; and the value that this share (0 to 1) of the

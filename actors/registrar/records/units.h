@@ -129,7 +129,7 @@ sl_err reg_record_switch(struct registrar *self, sl_ref ref, const struct sl_ext
 struct reg_drop {
     enum reg_ghost_reason reason;
     bool forget;
-    bool told;          /* forget: only on disks that reported it, not on all that may have it */
+    bool reported;      /* forget: only on disks that reported it, not on all that may have it */
     uint64_t remove_id; /* of the REMOVE that waits for the tombstones; 0: none */
     uint32_t remove_index;
 };

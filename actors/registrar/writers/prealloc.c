@@ -100,7 +100,7 @@ static uint64_t ahead_allowed(const struct registrar *self, uint32_t peer, uint6
 {
     const struct reg_peer *at = &self->peers->all[peer];
     /* Requests that wait for space come first. */
-    if (self->draining || self->space.parked_count > 0) {
+    if (self->draining || self->space.waiting_count > 0) {
         return 0;
     }
     uint64_t memory = reg_ceiling_bytes(self);

@@ -14,9 +14,9 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/retired.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/parked.h"
 #include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/reserve.h"
+#include "actors/registrar/writers/space_queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -375,7 +375,7 @@ static void abort_op(struct registrar *self, uint32_t peer, uint64_t op_id)
 {
     struct sl_proc_id owner = self->peers->all[peer].proc;
     uint32_t count = 0;
-    reg_parked_abort(self, owner, op_id);
+    reg_space_queue_abort(self, owner, op_id);
     for (uint32_t i = 0; i < self->claims->high; i++) {
         const struct reg_claim *claim = &self->claims->all[i];
         if (claim->state == REG_CLAIM_RESERVED && !claim->ahead && claim->op_id == op_id &&

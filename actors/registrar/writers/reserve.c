@@ -18,9 +18,9 @@
 #include "actors/registrar/records/groups.h"
 #include "actors/registrar/records/units.h"
 #include "actors/registrar/writers/holds.h"
-#include "actors/registrar/writers/parked.h"
 #include "actors/registrar/writers/prealloc.h"
 #include "actors/registrar/writers/room.h"
+#include "actors/registrar/writers/space_queue.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -586,9 +586,9 @@ enum reg_outcome reg_request_run(struct registrar *self, const struct reg_reques
         return request_refuse(self, req, limit ? SL_ERR_LIMIT : SL_ERR_NO_SPACE);
     }
     if (!reg_request_has_room(self, req, &need, may_allocate)) {
-        bool comes =
-            reg_memory_awaits_populate(self, may_allocate ? need.bytes : reg_parked_need(self)) ||
-            reg_writes_outstanding(self);
+        bool comes = reg_memory_awaits_populate(self, may_allocate ? need.bytes
+                                                                   : reg_space_queue_need(self)) ||
+                     reg_writes_outstanding(self);
         return req->wait || (req->while_expected && comes)
                    ? REG_RESERVE_PARK
                    : request_refuse(self, req, SL_ERR_NO_SPACE);
@@ -692,7 +692,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     if (!body->wait) { /* time to answer that no room came */
         back.deadline_ns -= SL_MIN(msg->budget_ns / ANSWER_SHARE, ANSWER_NS_MAX);
     }
-    if (reg_parked_already(self, &back)) {
+    if (reg_space_queue_already(self, &back)) {
         return;
     }
     struct reg_request req = {
@@ -720,7 +720,7 @@ static void reserve(struct registrar *self, const struct sl_msg *msg)
     reg_preferences_make(self, &body->contributions, &req.wish);
     uint64_t need_bytes = 0;
     /* No request overtakes those that wait. */
-    bool first = self->space.parked_count == 0;
+    bool first = self->space.waiting_count == 0;
     if (reg_request_run(self, &req, first, &need_bytes) == REG_RESERVE_ANSWER) {
         reg_request_answer(self, &req, &back);
         return;

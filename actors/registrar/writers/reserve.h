@@ -4,7 +4,7 @@
 
 #include "actors/registrar/memory/contributions.h"
 
-struct reg_request { /* a RESERVE for the pass over its items; from a message or a parked copy */
+struct reg_request { /* a RESERVE for the pass over its items; from a message or a queued copy */
     const struct sl_item_want *items;
     const struct sl_item_group *groups;
     uint32_t item_count, group_count;

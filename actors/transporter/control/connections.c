@@ -23,16 +23,16 @@
 struct place {
     int fd;  /* ZeroMQ's descriptor; -1: the entry is free */
     int own; /* our descriptor of the same socket */
-    bool stranger;
+    bool unauth;
     uint32_t key;   /* of an authenticated connection */
     uint64_t order; /* order of the first frames */
 };
 struct control_connections {
     struct control_connections_options options;
     void *router, *monitor;
-    struct sl_unauth *strangers;
+    struct sl_unauth *unauth;
     struct place *places;
-    uint32_t place_count, high, stranger_count;
+    uint32_t place_count, high, unauth_count;
     uint16_t port;
     uint64_t orders;
     uint32_t ended; /* since it was last returned */
@@ -76,7 +76,7 @@ sl_err control_connections_open(void *context, void *router,
     self->places = calloc(count, sizeof(*self->places));
     sl_err err = self->places == NULL
                      ? sl_fail(why, SL_ERR_NO_MEMORY, "no memory for %u connections", count)
-                     : sl_unauth_create(count, options->of_address_max, &self->strangers, why);
+                     : sl_unauth_create(count, options->of_address_max, &self->unauth, why);
     self->monitor = err == SL_OK ? zmq_socket(context, ZMQ_PAIR) : NULL;
     /* No bound, or ZeroMQ's own thread would block here. It is emptied in every turn. */
     if (err == SL_OK && (self->monitor == NULL ||
@@ -100,15 +100,15 @@ sl_err control_connections_open(void *context, void *router,
 static void place_free(struct control_connections *self, uint32_t index)
 {
     struct place *place = &self->places[index];
-    self->stranger_count -= place->stranger ? 1 : 0;
-    sl_unauth_remove(self->strangers, index);
+    self->unauth_count -= place->unauth ? 1 : 0;
+    sl_unauth_remove(self->unauth, index);
     (void)close(place->own);
     *place = (struct place){.fd = -1, .own = -1};
 }
 
-void control_connections_close(struct control_connections **strangers)
+void control_connections_close(struct control_connections **unauth)
 {
-    struct control_connections *self = *strangers;
+    struct control_connections *self = *unauth;
     if (self == NULL) {
         return;
     }
@@ -121,15 +121,15 @@ void control_connections_close(struct control_connections **strangers)
             place_free(self, i);
         }
     }
-    sl_unauth_destroy(&self->strangers);
+    sl_unauth_destroy(&self->unauth);
     free(self->places);
     free(self);
-    *strangers = NULL;
+    *unauth = NULL;
 }
 
-void *control_connections_monitor(const struct control_connections *strangers)
+void *control_connections_monitor(const struct control_connections *unauth)
 {
-    return strangers->monitor;
+    return unauth->monitor;
 }
 
 static uint32_t place_of(const struct control_connections *self, int fd)
@@ -191,11 +191,11 @@ static void connection_add(struct control_connections *self, int fd)
         return;
     }
     uint32_t index = place_new(self);
-    self->places[index] = (struct place){.fd = fd, .own = own, .stranger = true};
-    self->stranger_count++;
-    uint32_t goes = sl_unauth_add(self->strangers, index, &from);
-    if (goes == SL_UNAUTH_NONE && self->stranger_count > self->options.unauthenticated_max) {
-        goes = sl_unauth_displace(self->strangers);
+    self->places[index] = (struct place){.fd = fd, .own = own, .unauth = true};
+    self->unauth_count++;
+    uint32_t goes = sl_unauth_add(self->unauth, index, &from);
+    if (goes == SL_UNAUTH_NONE && self->unauth_count > self->options.unauthenticated_max) {
+        goes = sl_unauth_displace(self->unauth);
     }
     if (goes != SL_UNAUTH_NONE) {
         place_end(self, goes);
@@ -233,7 +233,7 @@ static void key_bound(struct control_connections *self, uint32_t key)
     uint32_t count = 0, oldest = SL_UNAUTH_NONE;
     for (uint32_t i = 0; i < self->high; i++) {
         const struct place *place = &self->places[i];
-        if (place->fd < 0 || place->stranger || place->key != key) {
+        if (place->fd < 0 || place->unauth || place->key != key) {
             continue;
         }
         count++;
@@ -250,13 +250,13 @@ uint32_t control_connections_proved(struct control_connections *self, int fd, ui
 {
     uint32_t ended = control_connections_step(self); /* its accept event may still be queued */
     uint32_t index = place_of(self, fd);
-    if (index == SL_UNAUTH_NONE || !self->places[index].stranger || key >= self->options.keys_max) {
+    if (index == SL_UNAUTH_NONE || !self->places[index].unauth || key >= self->options.keys_max) {
         return ended;
     }
     struct place *place = &self->places[index];
-    sl_unauth_remove(self->strangers, index);
-    self->stranger_count--;
-    place->stranger = false;
+    sl_unauth_remove(self->unauth, index);
+    self->unauth_count--;
+    place->unauth = false;
     place->key = key;
     place->order = ++self->orders;
     key_bound(self, key);
@@ -269,7 +269,7 @@ uint32_t control_connections_key_removed(struct control_connections *self, uint3
 {
     uint32_t ended = control_connections_step(self);
     for (uint32_t i = 0; i < self->high; i++) {
-        if (self->places[i].fd >= 0 && !self->places[i].stranger && self->places[i].key == key) {
+        if (self->places[i].fd >= 0 && !self->places[i].unauth && self->places[i].key == key) {
             place_end(self, i);
         }
     }

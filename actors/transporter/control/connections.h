@@ -22,15 +22,15 @@ sl_err control_connections_open(void *context, void *router,
                                 const struct control_connections_options *options,
                                 struct control_connections **out, struct sl_error *why);
 /* Call before the router is closed. */
-void control_connections_close(struct control_connections **strangers);
+void control_connections_close(struct control_connections **unauth);
 /* Gives the monitor socket; its descriptor (ZMQ_FD) becomes readable when step has work. */
-void *control_connections_monitor(const struct control_connections *strangers);
+void *control_connections_monitor(const struct control_connections *unauth);
 /* Processes pending events. Gives the number of connections that were closed. */
-uint32_t control_connections_step(struct control_connections *strangers);
+uint32_t control_connections_step(struct control_connections *unauth);
 /* A frame with this key arrived on connection fd, which is now authenticated. Gives the number of
  * connections that were closed. */
-uint32_t control_connections_proved(struct control_connections *strangers, int fd, uint32_t key);
+uint32_t control_connections_proved(struct control_connections *unauth, int fd, uint32_t key);
 /* The key was removed: closes its connections. Gives the number of connections that were closed. */
-uint32_t control_connections_key_removed(struct control_connections *strangers, uint32_t key);
+uint32_t control_connections_key_removed(struct control_connections *unauth, uint32_t key);
 
 #endif

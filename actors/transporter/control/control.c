@@ -52,7 +52,7 @@ struct control {
     char keys[1024];
     struct sl_curve_pair pair;
     void *context, *router, *zap;
-    struct control_connections *strangers; /* NULL: not listening */
+    struct control_connections *unauth; /* NULL: not listening */
     int epoll_fd;
     uint32_t turn;
     struct control_peer peers[SL_CLUSTER_PEERS_MAX];
@@ -157,7 +157,7 @@ static bool zap_step(struct control *self)
         sl_curve_text((const unsigned char *)parts[6], text);
         if (sl_curve_who(self->keys, text, name) != SL_OK) {
             const char *ip = strncmp(parts[3], "::ffff:", 7) == 0 ? parts[3] + 7 : parts[3];
-            self->options.stranger(self->options.context, ip, text);
+            self->options.unauth(self->options.context, ip, text);
             name[0] = '\0';
         } else if (strcmp(name, self->options.node) == 0 || !handshake_allow(self, name)) {
             name[0] = '\0';
@@ -242,10 +242,10 @@ static sl_err listen_at(struct control *self, struct sl_error *why)
         .keys_max = SL_CLUSTER_PEERS_MAX,
         .of_key_max = HANDSHAKES_AT_ONCE};
     if (err == SL_OK && bounds.unauthenticated_max > 0) {
-        err = control_connections_open(self->context, self->router, &bounds, &self->strangers, why);
+        err = control_connections_open(self->context, self->router, &bounds, &self->unauth, why);
     }
-    return err == SL_OK && self->strangers != NULL
-               ? watch(self, control_connections_monitor(self->strangers), why)
+    return err == SL_OK && self->unauth != NULL
+               ? watch(self, control_connections_monitor(self->unauth), why)
                : err;
 }
 
@@ -414,9 +414,9 @@ static bool asker_known(struct control *self, struct sl_control_frame *out)
         return false; /* its key was removed or replaced */
     }
     out->other = peer->route_bytes != 0 && !is_route_of(self, peer);
-    if (self->strangers != NULL) {
+    if (self->unauth != NULL) {
         self->base.refused += control_connections_proved(
-            self->strangers, zmq_msg_get(&self->frame, ZMQ_SRCFD), (uint32_t)(peer - self->peers));
+            self->unauth, zmq_msg_get(&self->frame, ZMQ_SRCFD), (uint32_t)(peer - self->peers));
     }
     return true;
 }
@@ -470,8 +470,8 @@ static bool control_receive(struct sl_control *base, struct sl_control_frame *ou
     struct control *self = of(base);
     for (uint32_t i = 0; self->zap != NULL && i < ZAP_STEPS && zap_step(self); i++) {
     }
-    if (self->strangers != NULL) {
-        self->base.refused += control_connections_step(self->strangers);
+    if (self->unauth != NULL) {
+        self->base.refused += control_connections_step(self->unauth);
     }
     uint32_t sources = self->peer_count + 1;
     for (uint32_t i = 0; i < sources; i++) {
@@ -509,9 +509,9 @@ static void control_peer_key(struct sl_control *base, const char *name, const ch
     if (peer == NULL || self->options.plaintext) {
         return;
     }
-    if (self->strangers != NULL && (public_text == NULL || strcmp(peer->key, public_text) != 0)) {
+    if (self->unauth != NULL && (public_text == NULL || strcmp(peer->key, public_text) != 0)) {
         self->base.refused +=
-            control_connections_key_removed(self->strangers, (uint32_t)(peer - self->peers));
+            control_connections_key_removed(self->unauth, (uint32_t)(peer - self->peers));
     }
     if (public_text != NULL) {
         (void)snprintf(peer->key, sizeof(peer->key), "%s", public_text);
@@ -536,7 +536,7 @@ static void control_close(struct sl_control *base)
             (void)zmq_close(self->peers[i].dealer);
         }
     }
-    control_connections_close(&self->strangers);
+    control_connections_close(&self->unauth);
     if (self->router != NULL) {
         (void)zmq_close(self->router);
     }

@@ -62,7 +62,7 @@ struct sl_control_options {
     /* Unauthenticated connections, in all and from one address; 0: unlimited. */
     uint32_t unauthenticated_max, of_address_max;
     /* Called for each connection that is refused because of its key. */
-    void (*stranger)(void *context, const char *ip, const char *key);
+    void (*unauth)(void *context, const char *ip, const char *key);
     void *context;
 };
 /* Errors: SL_ERR_CONFIG (keys, address), SL_ERR_EXISTS (address in use), SL_ERR_NO_MEMORY,

@@ -31,7 +31,7 @@ static sl_err right_make(struct handover *ho, struct ho_loan *loan, uint32_t par
     sl_err err =
         tr_slot_places(self, &share->slot, (struct tr_range){.length_bytes = share->length_bytes},
                        ho->places, SL_FABRIC_PLACES_MAX, &want.place_count, why);
-    if (err == SL_OK && want.place_count > HO_LENT_PLACES_MAX - ho->places_open) {
+    if (err == SL_OK && want.place_count > HO_LOAN_PLACES_MAX - ho->places_open) {
         err = sl_fail(why, SL_ERR_LIMIT, "loans use %u memory ranges", ho->places_open);
         *own = ho->places_open == loan->places_open;
     }

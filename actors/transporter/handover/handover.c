@@ -15,7 +15,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(handover, metric.loans, "loans"),
     SL_METRIC_ROW(handover, metric.loans_open, "loans_open"),
     SL_METRIC_ROW(handover, metric.loans_failed, "loans_failed"),
-    SL_METRIC_ROW(handover, metric.lent_bytes, "lent_bytes"),
+    SL_METRIC_ROW(handover, metric.pool_read_bytes, "pool_read_bytes"),
 };
 
 sl_err tr_handover_init(struct transporter *self, struct sl_error *why)

@@ -40,9 +40,9 @@ void tr_take_announced(struct transporter *self, struct tr_peer *peer, const str
 /* False: the transfer is not of a hand-over. */
 bool tr_take_read(struct transporter *self, const struct sl_fabric_done *done);
 
-/* ---- word.c ---- */
-void tr_handover_word(struct transporter *self, const struct sl_msg *msg);
-void tr_handover_word_frame(struct transporter *self, struct tr_peer *peer,
-                            const struct sl_msg *msg);
+/* ---- notify.c ---- */
+void tr_handover_notify(struct transporter *self, const struct sl_msg *msg);
+void tr_handover_notify_frame(struct transporter *self, struct tr_peer *peer,
+                              const struct sl_msg *msg);
 
 #endif

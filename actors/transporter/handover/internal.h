@@ -26,7 +26,7 @@
 #define HO_SOON_NS         (5 * SL_NS_PER_MS)
 #define HO_REPEAT_NS       (50 * SL_NS_PER_MS)
 #define HO_ENDED_MAX       1024u                        /* remembered to answer repetitions */
-#define HO_LENT_PLACES_MAX (TR_HANDOVER_PLACES_MAX / 2) /* for rights; the rest is for reads */
+#define HO_LOAN_PLACES_MAX (TR_HANDOVER_PLACES_MAX / 2) /* for rights; the rest is for reads */
 #define HO_COOKIE          (UINT64_C(1) << 63) /* set in cookies of hand-over transfers only */
 
 enum ho_state { HO_FREE, HO_OPEN, HO_ENDING };
@@ -124,7 +124,7 @@ struct ho_ring {
 
 struct ho_metrics {
     sl_metric takes, takes_open, takes_failed, landed_bytes, copied_bytes, refused;
-    sl_metric loans, loans_open, loans_failed, lent_bytes;
+    sl_metric loans, loans_open, loans_failed, pool_read_bytes;
 };
 
 struct handover {
@@ -138,7 +138,7 @@ struct handover {
     struct ho_take *takes;
     struct ho_read *reads;
     struct ho_grant *grants;
-    struct ho_ring lent, taken;                /* ended ones */
+    struct ho_ring ended_loans, taken;         /* ended ones */
     uint32_t both_max, loans_open, takes_open; /* both_max: limit of each */
     uint32_t parts_max, shares_open, parts_open;
     uint32_t reads_open, places_open; /* places_open: of the rights of all loans */

@@ -179,7 +179,7 @@ void ho_loan_settle(struct handover *ho, struct ho_loan *loan)
         return;
     }
     loan_answer(ho, loan, loan->code, loan->text);
-    ho_ended_note(&ho->lent, &loan->ticket, loan->code);
+    ho_ended_note(&ho->ended_loans, &loan->ticket, loan->code);
     loan_free(ho, loan);
     if (fences != 0) {
         ho->self->events.fences_over(ho->self, fences);
@@ -237,8 +237,8 @@ static struct ho_loan *loan_numbered(struct handover *ho, uint64_t number)
 
 const struct tr_slot *ho_loan_slot(struct handover *ho, uint64_t loan, uint64_t part)
 {
-    const struct ho_loan *lent = loan_numbered(ho, loan);
-    return lent != NULL && part < lent->share_count ? &lent->shares[part].slot : NULL;
+    const struct ho_loan *own = loan_numbered(ho, loan);
+    return own != NULL && part < own->share_count ? &own->shares[part].slot : NULL;
 }
 
 static void message_read(struct handover *ho, struct ho_loan *loan, uint32_t at)
@@ -251,7 +251,7 @@ static void message_read(struct handover *ho, struct ho_loan *loan, uint32_t at)
         if (share->read_bytes == share->length_bytes) {
             ho_right_end(ho, share);
         }
-        sl_metric_add(ho->self->env->metrics, ho->metric.lent_bytes,
+        sl_metric_add(ho->self->env->metrics, ho->metric.pool_read_bytes,
                       message->pieces[i].length_bytes);
     }
     message_drop(loan, at);
@@ -492,7 +492,7 @@ void tr_lend(struct transporter *self, const struct sl_msg *msg)
     if (!ho_ticket_taken(self, msg, &body->ticket, &ticket)) {
         return;
     }
-    const struct ho_ended *ended = ho_ended_find(&ho->lent, &ticket);
+    const struct ho_ended *ended = ho_ended_find(&ho->ended_loans, &ticket);
     struct ho_loan *loan = loan_of(ho, &ticket);
     bool same = loan != NULL && loan->back.op_id == msg->op_id &&
                 strcmp(loan->back.to, msg->sender.at) == 0;

@@ -577,7 +577,7 @@ void tr_nodes(struct transporter *self, const struct sl_msg *msg)
             .state = sl_text_of(state_text(self, peer, now_ns)),
             .incarnation = peer->incarnation,
             .round_trip_ns = peer->round_trip_ns,
-            .heard_ago_ns = peer->heard_ns == 0 ? 0 : now_ns - peer->heard_ns,
+            .last_seen_ago_ns = peer->heard_ns == 0 ? 0 : now_ns - peer->heard_ns,
             .read_bytes = peer->read_bytes,
             .read_values = peer->read_values,
             .failures = peer->failures,

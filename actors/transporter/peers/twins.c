@@ -123,7 +123,7 @@ static const struct tr_peer *peer_at(const struct transporter *self, const char 
 void tr_unknown_node(void *context, const char *ip, const char *key)
 {
     struct transporter *self = context;
-    struct tr_unknown_node *seen = &self->stranger;
+    struct tr_unknown_node *seen = &self->unknown;
     uint64_t now_ns = self->env->now_ns;
     char text[sizeof(seen->said)];
     const struct tr_peer *peer = peer_at(self, ip, strlen(ip));
@@ -147,8 +147,8 @@ void tr_unknown_node(void *context, const char *ip, const char *key)
 /* Gives the first problem; "": none. *twins: number of duplicate names. */
 static const char *trouble_of(const struct transporter *self, uint32_t *twins)
 {
-    bool told = self->env->now_ns < self->twice.until_ns;
-    const char *text = told ? self->twice.text : tr_service_twin(self);
+    bool reported = self->env->now_ns < self->twice.until_ns;
+    const char *text = reported ? self->twice.text : tr_service_twin(self);
     *twins = text[0] != '\0' ? 1 : 0;
     for (uint32_t i = 0; i < self->peer_count; i++) {
         if (tr_twin_lives(self, &self->peers[i])) {
@@ -156,9 +156,9 @@ static const char *trouble_of(const struct transporter *self, uint32_t *twins)
             *twins += 1;
         }
     }
-    return *twins > 0                                    ? text
-           : self->env->now_ns < self->stranger.until_ns ? self->stranger.trouble
-                                                         : tr_service_trouble(self);
+    return *twins > 0                                   ? text
+           : self->env->now_ns < self->unknown.until_ns ? self->unknown.trouble
+                                                        : tr_service_trouble(self);
 }
 
 void tr_health_step(struct transporter *self)

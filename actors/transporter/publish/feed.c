@@ -38,12 +38,12 @@ struct sl_directory_feed {
     /* A walk whose changes are in flight: when they are acknowledged, all it saw is published. */
     struct {
         bool waits;
-        uint64_t at_ns, told;
+        uint64_t at_ns, accepted;
     } mark;
     /* A server that may have lost its data gets our keys first, then our member record. */
     struct {
         bool on, waits;
-        uint64_t told;
+        uint64_t accepted;
     } hold;
     uint64_t walk_from_ns;           /* start of the walk, which misses later changes */
     bool whole;                      /* the server lacks only what walks will find */
@@ -84,14 +84,14 @@ static void mark_set(struct sl_directory_feed *feed)
     sl_directory_stats(feed->options.directory, &stats);
     if (feed->hold.on && !feed->hold.waits && !feed->republish_due && feed->cursor == UINT64_MAX) {
         feed->hold.waits = true;
-        feed->hold.told = stats.told;
+        feed->hold.accepted = stats.accepted;
     }
     if (feed->mark.waits || !feed->whole || sl_index_changes_torn(feed->changes) > 0) {
         return; /* the next walk will do */
     }
     feed->mark.waits = stats.up;
     feed->mark.at_ns = feed->walk_from_ns;
-    feed->mark.told = stats.told;
+    feed->mark.accepted = stats.accepted;
 }
 
 /* Handles acknowledgements: ends the hold, and advances published_ns. */
@@ -100,7 +100,7 @@ static void mark_look(struct sl_directory_feed *feed)
     struct sl_directory_stats stats;
     sl_directory_stats(feed->options.directory, &stats);
     if (feed->hold.waits &&
-        stats.publications_answered + stats.publications_lost >= feed->hold.told) {
+        stats.publications_answered + stats.publications_lost >= feed->hold.accepted) {
         feed->hold.on = feed->hold.waits = false;
         sl_directory_hold(feed->options.directory, false);
     }
@@ -111,7 +111,7 @@ static void mark_look(struct sl_directory_feed *feed)
     if (!stats.up || !feed->whole) {
         mark_void(feed);
     } else if (feed->mark.waits &&
-               stats.publications_answered + stats.publications_lost >= feed->mark.told) {
+               stats.publications_answered + stats.publications_lost >= feed->mark.accepted) {
         feed->mark.waits = false;
         feed->stats.published_ns = feed->mark.at_ns;
     }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define KEYS_PER_S \
-    50000u /* for new keys, and again for refreshes: leaves the server time for look-ups */
+    50000u /* for new keys, and again for refreshes: leaves the server time for lookups */
 
 struct service_metrics {
     sl_metric up, members, keys, published_ns, published, withdrawn, waiting, refused, lost,
@@ -167,14 +167,14 @@ sl_err tr_service_join(struct transporter *self, struct sl_error *why)
     if (self->service == NULL || listen[0] == '\0') {
         return SL_OK; /* without a listener no node can ask us */
     }
-    const char *told = address[0] != '\0' ? address : listen;
-    if (!sl_cluster_address(told, &any) || any) {
+    const char *own_address = address[0] != '\0' ? address : listen;
+    if (!sl_cluster_address(own_address, &any) || any) {
         return sl_fail(why, SL_ERR_CONFIG,
                        "%s: '%.100s' is not an IP:PORT at which other nodes reach this one%s",
-                       address[0] != '\0' ? "cluster_address" : "cluster_listen", told,
+                       address[0] != '\0' ? "cluster_address" : "cluster_listen", own_address,
                        address[0] != '\0' ? "" : ": set cluster_address for the directory");
     }
-    return sl_directory_feed_address(self->service->feed, told, why);
+    return sl_directory_feed_address(self->service->feed, own_address, why);
 }
 
 void tr_service_close(struct transporter *self)

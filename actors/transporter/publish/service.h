@@ -7,7 +7,7 @@
 #include "actors/transporter/state/state.h"
 
 /* Reads the settings directory_* and opens the directory client: it publishes this node's keys and
- * answers look-ups of holders from now on. events: callbacks of the actor, except link, which is
+ * answers lookups of holders from now on. events: callbacks of the actor, except link, which is
  * used here. Errors: SL_ERR_CONFIG, SL_ERR_UNSUPPORTED (no descriptors in this environment), those
  * of opening. */
 sl_err tr_service_open(struct transporter *self, const struct sl_directory_events *events,

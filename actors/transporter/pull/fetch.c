@@ -404,7 +404,7 @@ void tr_bring(struct transporter *self, const struct sl_msg *msg)
         sl_reply_fail(self->env, msg, SL_ERR_INVALID, "BRING.ahead: not supported between nodes");
         return;
     }
-    sl_metric_add(self->env->metrics, self->metric.keys_asked, msg->body.bring.keys.count);
+    sl_metric_add(self->env->metrics, self->metric.keys_requested, msg->body.bring.keys.count);
     if (msg->body.bring.slots.count > 0) {
         tr_pull(self, msg);
         return;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOKUP_SHARE      4u /* divisor: a look-up gets a quarter of a BRING's remaining time */
+#define LOOKUP_SHARE      4u /* divisor: a lookup gets a quarter of a BRING's remaining time */
 #define UNNAMED_PEERS_MAX SL_DIRECTORY_HOLDERS_MAX
 
 struct tr_lookup_batch {

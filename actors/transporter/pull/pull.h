@@ -38,12 +38,12 @@ static inline uint64_t tr_unit_peers(struct transporter *self, const struct tr_u
 /* ---- finder.c ---- */
 sl_err tr_finder_init(struct transporter *self, struct sl_error *why);
 void tr_finder_fini(struct transporter *self);
-/* Looks up which peers to ask, then queues the unit, or ends it if there is none. The look-up takes
+/* Looks up which peers to ask, then queues the unit, or ends it if there is none. The lookup takes
  * at most a share of the unit's time. */
 void tr_holders_find(struct transporter *self, struct tr_unit *unit);
 /* Call after all units of a BRING were passed to tr_holders_find. */
 void tr_holders_flush(struct transporter *self);
-/* Callback for a completed look-up (directory.h). */
+/* Callback for a completed lookup (directory.h). */
 void tr_holders_found(void *context, uint64_t cookie, sl_err code,
                       const struct sl_directory_found *found, uint32_t count);
 
@@ -116,7 +116,7 @@ void tr_holder_renewed(struct transporter *self, const struct tr_peer *peer);
 /* Releases expired pins. Gives the next expiry. */
 uint64_t tr_holder_step(struct transporter *self, uint64_t now_ns);
 
-/* ---- seek.c: look-ups and removals on other nodes ---- */
+/* ---- seek.c: lookups and removals on other nodes ---- */
 sl_err tr_seek_init(struct transporter *self, struct sl_error *why);
 void tr_seek_fini(struct transporter *self);
 void tr_seek(struct transporter *self, const struct sl_msg *msg);

@@ -20,7 +20,7 @@ sl_err tr_seek_init(struct transporter *self, struct sl_error *why)
     self->removals = calloc(TR_SEEKS_MAX, sizeof(*self->removals));
     return self->seeks != NULL && self->removals != NULL
                ? SL_OK
-               : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of look-ups at peers");
+               : sl_fail(why, SL_ERR_NO_MEMORY, "no memory for the table of lookups at peers");
 }
 
 void tr_seek_fini(struct transporter *self)
@@ -151,7 +151,7 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
     struct tr_seek *seek = seek_new(self, body->keys.count);
     struct sl_error why = {0};
     if (seek == NULL) {
-        (void)sl_fail(&why, SL_ERR_LIMIT, "%u look-ups at peers are in progress", TR_SEEKS_MAX);
+        (void)sl_fail(&why, SL_ERR_LIMIT, "%u lookups at peers are in progress", TR_SEEKS_MAX);
         sl_reply_code(self->env, msg, why.code, &why);
         return;
     }
@@ -164,7 +164,7 @@ void tr_seek(struct transporter *self, const struct sl_msg *msg)
         seek->items[i].code = SL_ERR_NOT_FOUND;
     }
     sl_metric_add(self->env->metrics, self->metric.seeks, 1);
-    sl_metric_add(self->env->metrics, self->metric.keys_sought, seek->count);
+    sl_metric_add(self->env->metrics, self->metric.keys_looked_up, seek->count);
     if (seek->count > 0) {
         peers_ask(self, seek, msg);
     }
@@ -187,7 +187,7 @@ static struct sl_leases *leases_open(struct transporter *self, bool wanted)
     struct sl_error why = {0};
     if (wanted && sl_index_view_lease_ttl(self->view) != 0 &&
         sl_leases_open(self->env->paths->shm_dir, self->view, &leases, &why) != SL_OK) {
-        sl_log_write(self->env->log, SL_LOG_WARN, 0, "a peer's look-up gets no leases: %s",
+        sl_log_write(self->env->log, SL_LOG_WARN, 0, "a peer's lookup gets no leases: %s",
                      why.text);
     }
     return leases;

@@ -212,7 +212,7 @@ struct tr_removal { /* SEEK from a peer that removes keys */
 struct tr_directory_ops {
     void *context;
     sl_err (*lookup)(void *context, const struct sl_directory_lookup *lookup); /* NULL: none */
-    void (*flush)(void *context, uint64_t now_ns); /* sends the queued look-ups */
+    void (*flush)(void *context, uint64_t now_ns); /* sends the queued lookups */
     uint32_t (*members)(void *context, const struct sl_directory_member **out);
 };
 struct tr_lookup_batch; /* units whose holders are looked up together */
@@ -236,10 +236,11 @@ struct tr_events {
 };
 
 struct tr_metrics {
-    sl_metric fetches, keys_asked, keys_found, keys_missing, values_read, bytes_read, fetch_batches;
+    sl_metric fetches, keys_requested, keys_found, keys_missing, values_read, bytes_read,
+        fetch_batches;
     sl_metric peers_alive, peer_failures, peer_timeouts, frames_refused, digests_bad;
     sl_metric unanswered, names_twice;
-    sl_metric seeks, keys_sought;
+    sl_metric seeks, keys_looked_up;
     sl_metric pins_taken, pins_expired, pins_open, values_served, promoted, fences;
 };
 
@@ -275,7 +276,7 @@ struct transporter {
     struct sl_codec *codec_in, *codec_out;
     uint64_t next_seq, incarnation, next_op_id;
     struct tr_name_report twice;
-    struct tr_unknown_node stranger;
+    struct tr_unknown_node unknown;
     char trouble[SL_METRICS_REASON_BYTES]; /* reason of the degraded state; "": healthy */
     struct tr_peer *peers;                 /* TR_PEERS_MAX */
     uint32_t peer_count;

@@ -31,7 +31,7 @@ class Contributor:
         self.name = http.address_text(flags["host"], flags["port"])  # of the contribution
         self.length = flags["global_segment_size"]
         self.node: Optional[library.Node] = None
-        self.lent = False
+        self.contributed = False
         self.listeners: List[Tuple[socket.socket, str, int]] = []
         self.sign, self.kept = "", PeriodicCheck()
 
@@ -63,18 +63,18 @@ class Contributor:
             return False
 
     def _contribute_again(self) -> None:
-        was, self.lent, why = self.lent, self._is_contributed(), "the node does not have it"
-        if not self.lent:
+        was, self.contributed, why = self.contributed, self._is_contributed(), "the node does not have it"
+        if not self.contributed:
             try:
                 self._contribute()
-                self.lent = True
+                self.contributed = True
             except library.NodeError as error:
                 why = str(error)
                 if error.code == library.LIMIT:  # the client has seen too many restarts of nodes
                     self.node.close()
                     self.node = None
-        if self.lent != was:
-            log("info" if self.lent else "warn", f"segment '{self.name}': {'the node has it again' if self.lent else why}")
+        if self.contributed != was:
+            log("info" if self.contributed else "warn", f"segment '{self.name}': {'the node has it again' if self.contributed else why}")
 
     async def contribute_first(self, ended: asyncio.Event) -> None:
         """Contributes; waits for a master that is starting. Raises Failure."""
@@ -82,7 +82,7 @@ class Contributor:
         while not ended.is_set():
             try:
                 await asyncio.to_thread(self._contribute)
-                self.lent = True
+                self.contributed = True
                 return
             except library.NodeError as error:
                 if error.code not in (library.UNREACHABLE, library.TIMEOUT) or time.monotonic() > until:
@@ -159,7 +159,7 @@ class Contributor:
             with contextlib.suppress(OSError):  # a cleaner may have removed the directory, and another user made it again
                 if os.stat(os.path.dirname(self.sign)).st_uid == os.geteuid():
                     os.unlink(self.sign)
-        if self.node and self.lent and self.length:
+        if self.node and self.contributed and self.length:
             try:
                 self.node.withdraw(self.name)
             except library.NodeError as error:

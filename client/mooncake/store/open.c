@@ -155,8 +155,8 @@ struct sl_client *store_quiet_client(struct store_base *base)
 static sl_err registrar_ask(struct sl_client *client, uint64_t timeout_ns)
 {
     static const struct sl_object_key asked = {.at = "health", .length = 6};
-    struct sl_miss_reason story;
-    return sl_explain(client, &asked, 1, &story, timeout_ns, NULL);
+    struct sl_miss_reason reason;
+    return sl_explain(client, &asked, 1, &reason, timeout_ns, NULL);
 }
 
 /* Ends the current setup. Called with `life` held, so that a new setup shares no state with it. */

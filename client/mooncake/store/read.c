@@ -86,14 +86,14 @@ static void misses_explain(struct store_base *base, const struct sl_iov_list *it
         places[missing] = i;
         keys[missing++] = items[i].key;
     }
-    struct sl_miss_reason *stories = missing == 0 ? NULL : calloc(missing, sizeof *stories);
-    if (stories != NULL &&
-        sl_explain(base->client, keys, missing, stories, EXPLAIN_NS, NULL) == SL_OK) {
+    struct sl_miss_reason *reasons = missing == 0 ? NULL : calloc(missing, sizeof *reasons);
+    if (reasons != NULL &&
+        sl_explain(base->client, keys, missing, reasons, EXPLAIN_NS, NULL) == SL_OK) {
         for (uint32_t i = 0; i < missing; i++) {
-            errs[places[i]] = stories[i].code == SL_ERR_BUSY ? SL_ERR_BUSY : SL_ERR_NOT_FOUND;
+            errs[places[i]] = reasons[i].code == SL_ERR_BUSY ? SL_ERR_BUSY : SL_ERR_NOT_FOUND;
         }
     }
-    free(stories);
+    free(reasons);
 }
 
 static void read_batch(struct store_base *base, struct sl_iov_list *items, uint32_t count,

@@ -248,7 +248,7 @@ class SluiceBackend(StoragePluginInterface):
         if hints is not None:
             self._teller.tell(client, names, hints, asked)
 
-    # ---- look-ups ----
+    # ---- lookups ----
 
     def _found(self, keys, pin):
         """Returns how many keys exist, counted from the first one up to a miss."""
@@ -260,7 +260,7 @@ class SluiceBackend(StoragePluginInterface):
         try:
             there = batches.look(names, timeout=self._options.timeout)
         except SluiceError as failure:
-            self._said.warn("look-ups fail and count as misses: %s", failure)
+            self._said.warn("lookups fail and count as misses: %s", failure)
             return 0
         count = there.index(False) if False in there else len(there)
         if pin and count:

@@ -73,7 +73,7 @@ class SluiceTier(SecondaryTierManager):
         adapters.watch(EngineCore)
         adapters.hashed(kv_cache_utils)
 
-    # ---- look-ups ----
+    # ---- lookups ----
 
     def look(self, keys):
         """Whether this node or a peer has each key. Any thread."""
@@ -83,7 +83,7 @@ class SluiceTier(SecondaryTierManager):
         try:
             return held[1].look([key.hex() for key in keys], timeout=self._timeout)
         except SluiceError as failure:
-            self._said.warn("look-ups fail and count as misses: %s", failure)
+            self._said.warn("lookups fail and count as misses: %s", failure)
             return [False] * len(keys)
 
     def lookup(self, key, req_context):

@@ -365,7 +365,7 @@ const struct ctl_command ctl_bench = {
             "          free; after N puts the keys are removed, which is not timed\n"
             "  exists  looks keys up in the shared index\n"
             "  engine  runs ops of an engine, whose memory it creates, one after the other: stores and loads\n"
-            "          of blocks by coordinator and swappers, loads of missing blocks (miss), and look-ups of\n"
+            "          of blocks by coordinator and swappers, loads of missing blocks (miss), and lookups of\n"
             "          present blocks in shared memory (look). They are compared with memcpy of one rank's\n"
             "          bytes of an op, or with a bare hash-table probe for each block: a ratio of 1 means\n"
             "          that every rank is as fast as a single memcpy. CPU time is that of all actors and this\n"

@@ -1,4 +1,4 @@
-/* client/tools/bench/engine.c - sluicectl bench engine: an engine's stores, loads and look-ups,
+/* client/tools/bench/engine.c - sluicectl bench engine: an engine's stores, loads and lookups,
  * alternating with memcpy of one rank's share of the bytes. */
 #include "client/tools/bench/engine.h"
 #include "client/tools/bench/replay_content.h"
@@ -413,7 +413,7 @@ static sl_err arrays_make(struct engine_bench *bench, struct sl_error *why)
     return SL_OK;
 }
 
-/* The baseline of look-ups: a table with a key for each stored block. */
+/* The baseline of lookups: a table with a key for each stored block. */
 static sl_err probe_open(struct engine_bench *bench, struct sl_error *why)
 {
     struct bench *probe = &bench->rows[ENGINE_LOOK].limit;

@@ -15,8 +15,8 @@
 #define ENGINE_LAYERS_MAX 1024u
 #define ENGINE_ACTORS_MAX 128u
 
-/* MISS: a load of blocks that were never stored, so only a look-up by the coordinator. LOOK: a
- * look-up of stored blocks in shared memory. */
+/* MISS: a load of blocks that were never stored, so only a lookup by the coordinator. LOOK: a
+ * lookup of stored blocks in shared memory. */
 enum engine_kind { ENGINE_STORE, ENGINE_LOAD, ENGINE_MISS, ENGINE_LOOK, ENGINE_KINDS };
 
 /* A process of the node whose CPU time is counted. */

@@ -137,7 +137,7 @@ static void copy_turn(struct bench *bench, const struct sl_copy_routine *routine
     }
 }
 
-/* The minimal look-up: hashes the key, probes a table of 64-bit hashes of the same size. */
+/* The minimal lookup: hashes the key, probes a table of 64-bit hashes of the same size. */
 static bool probe_turn(struct bench *bench)
 {
     uint64_t found = 0;

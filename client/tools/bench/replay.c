@@ -59,7 +59,7 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
 {
     int code;
     struct sl_error why;
-    bool shown = false, untold = false;
+    bool shown = false, unreported = false;
     uint64_t ranks = 1, pools = 1, layers = 4, block_bytes = 4096, limit = UINT64_MAX, first = 0;
     uint64_t device_blocks = 0, timeout_ns = 2 * SL_NS_PER_S, published_ns = 0, window = 0;
     uint64_t seed = 1, rate = 0, doubles = 0;
@@ -81,15 +81,15 @@ static int replay_command(struct ctl *ctl, int argc, char **argv)
                                          {.name = "also", .text = &also},
                                          {.name = "published", .duration = &published_ns},
                                          {.name = "window", .count = &window},
-                                         {.name = "ends-told", .text = &ends},
+                                         {.name = "ends-reported", .text = &ends},
                                          {.name = "hints-right", .text = &right},
-                                         {.name = "pauses-told", .text = &pauses},
+                                         {.name = "pauses-reported", .text = &pauses},
                                          {.name = "pauses-right", .text = &pauses_right},
                                          {.name = "pause-error", .text = &pause_error},
                                          {.name = "hint-seed", .count = &seed},
                                          {.name = "prefill-rate", .count = &rate},
                                          {.name = "prefill-doubles", .count = &doubles},
-                                         {.name = "prefill-untold", .flag = &untold}};
+                                         {.name = "prefill-unreported", .flag = &unreported}};
     if (!ctl_parse(ctl, argc, argv, options, SL_COUNT(options), &code)) {
         return code;
     }
@@ -139,9 +139,9 @@ const struct ctl_command ctl_replay = {
             "  --also FILES        settings files of more nodes, separated by commas: requests use the nodes in turn\n"
             "  --published T       after each request wait, up to T, until the directory knows what its node holds\n"
             "  --window N          also report hits for every N requests\n"
-            "  --ends-told SHARE   send hints for this share (0 to 1) of the sessions' ends: requests that no later one extends\n"
+            "  --ends-reported SHARE   send hints for this share (0 to 1) of the sessions' ends: requests that no later one extends\n"
             "  --hints-right SHARE send with each request a hint whether its session ends; this share of them is right\n"
-            "  --pauses-told SHARE send with this share of the requests the pause until their session continues. Needs --speed,\n"
+            "  --pauses-reported SHARE send with this share of the requests the pause until their session continues. Needs --speed,\n"
             "                      which also divides pauses\n"
             "  --pauses-right SHARE this share of those pauses is right, the others are pauses of other requests (default 1)\n"
             "  --pause-error SHARE pauses are off by up to this share (default 0)\n"
@@ -149,7 +149,7 @@ const struct ctl_command ctl_replay = {
             "  --prefill-rate N    the engine takes time to compute N tokens a second: the report has the time to first tokens, for\n"
             "                      loads and for the rest. The node knows the rate and skips blocks that are faster to compute\n"
             "  --prefill-doubles N position of the token that takes twice as long as the first (default: all take the same time)\n"
-            "  --prefill-untold    do not report the rate to the node\n"
+            "  --prefill-unreported    do not report the rate to the node\n"
             "  --instance NAME     name of the node; all other settings: sluicectl config --help\n"
             "Exit codes: 0 success, 1 mismatches, errors or losses, 2 wrong use, 3 node not reachable.",
     .run = replay_command,

@@ -28,7 +28,7 @@ PREFILL_LIMIT, KEEP_NS_LIMIT = 1 << 40, 7 * 86400 * 10**9  # SL_COMPUTE_RATE_MAX
 ASIDES_MAX, SLOWEST_MAX, FAILED_MAX, MISMATCHES_SAID = 128, 10, 64, 10
 SLOW_GRACE_NS = 100_000_000  # an op is slow if it exceeds its deadline by more than this
 PROGRESS_NS, LOOK_S, SLEEP_S_MAX = 100_000_000, 0.0002, 1e9
-COUNTS = ("requests", "requests_skipped", "block_references", "hits", "ends_told", "pauses_told", "goes_on_told", "mismatches", "errors", "lost",
+COUNTS = ("requests", "requests_skipped", "block_references", "hits", "ends_reported", "pauses_reported", "continues_reported", "mismatches", "errors", "lost",
           "misses_of_acknowledged", "dropped_blocks", "bytes_stored", "bytes_loaded", "blocks_stored", "blocks_existed", "blocks_not_stored", "ops",
           "ops_slow", "unpublished", "not_awaited")
 
@@ -67,7 +67,7 @@ def options_check(asked):
         raise Wrong(f"expected 1 to {LAYERS_MAX} layers, and --block-bytes from the number of layers to 1 GiB")
     if asked.limit == 0 or asked.op_timeout == 0 or asked.device_blocks > DEVICE_MAX:
         raise Wrong(f"--limit and --op-timeout must be above 0, --device-blocks at most {DEVICE_MAX}")
-    if max(asked.prefill_rate, asked.prefill_doubles) > PREFILL_LIMIT or asked.prefill_rate == 0 and (asked.prefill_doubles or asked.prefill_untold):
+    if max(asked.prefill_rate, asked.prefill_doubles) > PREFILL_LIMIT or asked.prefill_rate == 0 and (asked.prefill_doubles or asked.prefill_unreported):
         raise Wrong("--prefill-rate and --prefill-doubles must be at most 2^40, and the other --prefill options need a rate")
     if asked.speed is not None:
         text = asked.speed
@@ -77,13 +77,13 @@ def options_check(asked):
             asked.speed = 0
         if not 0 < asked.speed <= 1e9:
             raise Wrong(f"--speed '{text}' is not a number above 0")
-    if asked.ends_told is not None and asked.hints_right is not None:
-        raise Wrong("--ends-told and --hints-right exclude each other")
-    for name, usual in (("ends_told", None), ("hints_right", None), ("pauses_told", 0), ("pauses_right", 1), ("pause_error", 0)):
+    if asked.ends_reported is not None and asked.hints_right is not None:
+        raise Wrong("--ends-reported and --hints-right exclude each other")
+    for name, usual in (("ends_reported", None), ("hints_right", None), ("pauses_reported", 0), ("pauses_right", 1), ("pause_error", 0)):
         text = getattr(asked, name)
         setattr(asked, name, usual if text is None else share(text))
-    if asked.pauses_told > 0 and asked.speed is None:
-        raise Wrong("--pauses-told needs --speed: without the trace's times there are no pauses")
+    if asked.pauses_reported > 0 and asked.speed is None:
+        raise Wrong("--pauses-reported needs --speed: without the trace's times there are no pauses")
 
 
 def file_open(path, mode):
@@ -230,8 +230,8 @@ def lines_of(shown):
     yield f"{'requests':<18}{shown['requests']} in {shown['wall_s']:.2f} s"
     yield f"{'block references':<18}{shown['block_references']}"
     yield f"{'hits':<18}{shown['hits']} ({percent(shown['hits'], shown['block_references']):.1f} %): {tiers}"
-    if shown["ends_told"] or shown["goes_on_told"]:
-        yield f"{'session hints':<18}{shown['ends_told']} that a session ends, {shown['goes_on_told']} that it continues"
+    if shown["ends_reported"] or shown["continues_reported"]:
+        yield f"{'session hints':<18}{shown['ends_reported']} that a session ends, {shown['continues_reported']} that it continues"
     if "first_tokens" in shown:
         times = shown["first_tokens"]
         yield (f"{'first tokens':<18}{times['all_s']:.2f} s in all: loads {times['loads_s']:.2f} s, then computing {times['computing_s']:.2f} s; "
@@ -273,9 +273,9 @@ class Replay:
     def __init__(self, asked, requests, sides):
         self.asked, self.requests, self.sides, self.report = asked, requests, sides, Report(asked)
         self.free, self.asides = array("I", range(asked.device_blocks)), []  # device blocks; ops whose blocks may still be in use
-        hinted = asked.ends_told is not None or asked.hints_right is not None
+        hinted = asked.ends_reported is not None or asked.hints_right is not None
         self.ends = trace.ends_of(requests) if hinted else [False] * len(requests)
-        self.pauses = trace.pauses_of(requests) if asked.pauses_told > 0 else None
+        self.pauses = trace.pauses_of(requests) if asked.pauses_reported > 0 else None
         self.side = None  # of the present request, as are the fields below
         self.blocks, self.chains, self.hints = array("I"), array("Q"), Hints()
 
@@ -335,7 +335,7 @@ class Replay:
         """Loads the longest prefix and checks it. Gives the number of loaded blocks, and whether all blocks are free."""
         counts, known = self.report.counts, self.side.known
         self.side.engine.poison(self.blocks)  # so that stale bytes fail the check
-        told = Prefill() if self.asked.prefill_untold else Prefill(self.asked.prefill_rate, self.asked.prefill_doubles)
+        told = Prefill() if self.asked.prefill_unreported else Prefill(self.asked.prefill_rate, self.asked.prefill_doubles)
         op, result, load_ns = self.op("load", 0, told)
         fine = result.code == library.OK and result.block_count <= len(self.blocks)
         loaded = result.block_count if fine else 0
@@ -380,13 +380,13 @@ class Replay:
 
     def hints_choose(self, number):
         asked, counts = self.asked, self.report.counts
-        said = trace.session_hint(asked.ends_told, asked.hints_right, asked.hint_seed, self.ends[number], number)
+        said = trace.session_hint(asked.ends_reported, asked.hints_right, asked.hint_seed, self.ends[number], number)
         pause_ms = 0
         if self.pauses is not None:
-            pause_ms = trace.pause_hint(asked.pauses_told, asked.pauses_right, asked.pause_error, asked.hint_seed, self.pauses, number)
-        counts.pauses_told += pause_ms != 0
-        counts.ends_told += said == trace.ENDS
-        counts.goes_on_told += said == trace.GOES_ON
+            pause_ms = trace.pause_hint(asked.pauses_reported, asked.pauses_right, asked.pause_error, asked.hint_seed, self.pauses, number)
+        counts.pauses_reported += pause_ms != 0
+        counts.ends_reported += said == trace.ENDS
+        counts.continues_reported += said == trace.GOES_ON
         self.hints = Hints(session=said, pause_ns=int(min(pause_ms * 1e6 / asked.speed, KEEP_NS_LIMIT)) if pause_ms else 0)
 
     def key_count(self, request):

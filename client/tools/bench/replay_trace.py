@@ -104,10 +104,10 @@ def ends_of(requests):
     return [last[request.ids[max(len(request.ids) - 2, 0)]] == i for i, request in enumerate(requests)]
 
 
-def session_hint(ends_told, hints_right, seed, ends, request):
+def session_hint(ends_reported, hints_right, seed, ends, request):
     """The session hint of a request: ENDS for a share of the ends; or, with hints_right, a hint for each request, of which a share is right."""
-    if ends_told is not None:
-        return ENDS if ends and drawn(seed, request) < ends_told else UNKNOWN
+    if ends_reported is not None:
+        return ENDS if ends and drawn(seed, request) < ends_reported else UNKNOWN
     if hints_right is not None:
         return ENDS if ends == (drawn(seed, request) < hints_right) else GOES_ON
     return UNKNOWN

@@ -503,7 +503,7 @@ def ports(facts):
         yield line("ports", OK, "nothing listens on a network")
 
 
-def told(facts):
+def announced(facts):
     """The address that the directory announces to other nodes."""
     settings, cluster_facts = facts["settings"], facts["cluster"]
     if settings["cluster_listen"] and cluster_facts["guided"] and not cluster_facts["reached"]:
@@ -688,7 +688,7 @@ def refused(facts):
 
 
 START = (limits, flight_recorders, refused, ports)
-CHECKS = (node, supervisor, memory, huge_pages, cores, limits, device, disk, nics, device_memory, libibverbs, ports, told, metrics, events, key_files, cluster,
+CHECKS = (node, supervisor, memory, huge_pages, cores, limits, device, disk, nics, device_memory, libibverbs, ports, announced, metrics, events, key_files, cluster,
           directory, leftovers, logout)
 
 

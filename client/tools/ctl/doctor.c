@@ -356,8 +356,8 @@ static json_t *cluster_json(struct doctor *doctor)
     bool any = false;
     bool wanted = sl_cluster_wanted(config);
     const char *listen = sl_config_text(config, SL_SET_cluster_listen);
-    const char *told = sl_config_text(config, SL_SET_cluster_address);
-    bool reached = sl_cluster_address(told[0] != '\0' ? told : listen, &any) && !any;
+    const char *own_address = sl_config_text(config, SL_SET_cluster_address);
+    bool reached = sl_cluster_address(own_address[0] != '\0' ? own_address : listen, &any) && !any;
     sl_err err = sl_cluster_check(config, &why);
     bool keys = wanted && sl_cluster_name(config, node, NULL) == SL_OK &&
                 sl_config_text(config, SL_SET_cluster_keys)[0] != '\0' &&

@@ -13,19 +13,19 @@ static const char *word_of(sl_err code)
                                       : sl_err_text(code);
 }
 
-json_t *explain_json(struct sl_object_key key, const struct sl_miss_reason *story)
+json_t *explain_json(struct sl_object_key key, const struct sl_miss_reason *reason)
 {
     return json_pack("{s:o, s:s, s:s, s:o, s:o}", "key", ctl_json_bytes(key.at, key.length), "code",
-                     sl_err_name(story->code), "word", word_of(story->code), "text",
-                     ctl_json_text(story->text), "ago_ns", ctl_json_u64(story->ago_ns));
+                     sl_err_name(reason->code), "word", word_of(reason->code), "text",
+                     ctl_json_text(reason->text), "ago_ns", ctl_json_u64(reason->ago_ns));
 }
 
 sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                    struct sl_miss_reason *stories, struct sl_error *why)
+                    struct sl_miss_reason *reasons, struct sl_error *why)
 {
     for (uint32_t first = 0, share; first < count; first += share) {
         share = SL_MIN(count - first, SL_EXPLAIN_KEYS_MAX);
-        sl_err err = sl_explain(client, &keys[first], share, &stories[first], 0, why);
+        sl_err err = sl_explain(client, &keys[first], share, &reasons[first], 0, why);
         if (err != SL_OK) {
             return err;
         }
@@ -39,7 +39,7 @@ static int explain_words(struct ctl *ctl)
     static size_t rooms[SL_EXPLAIN_KEYS_MAX];
     struct sl_error why = {0};
     struct sl_object_key keys[SL_EXPLAIN_KEYS_MAX];
-    struct sl_miss_reason stories[SL_EXPLAIN_KEYS_MAX];
+    struct sl_miss_reason reasons[SL_EXPLAIN_KEYS_MAX];
     bool all = true, listed = ctl->word_count == 1 && strcmp(ctl->words[0], "-") == 0;
     uint32_t count;
     json_t *rows = json_array();
@@ -53,10 +53,10 @@ static int explain_words(struct ctl *ctl)
             }
             keys[count] = ctl_key(listed ? texts[count] : ctl->words[count]);
         }
-        err = err == SL_OK ? explain_keys(client, keys, count, stories, &why) : err;
+        err = err == SL_OK ? explain_keys(client, keys, count, reasons, &why) : err;
         for (uint32_t i = 0; err == SL_OK && i < count; i++) {
-            all = all && stories[i].code == SL_OK;
-            (void)json_array_append_new(rows, explain_json(keys[i], &stories[i]));
+            all = all && reasons[i].code == SL_OK;
+            (void)json_array_append_new(rows, explain_json(keys[i], &reasons[i]));
         }
     } while (err == SL_OK && listed && count == SL_EXPLAIN_KEYS_MAX);
     sl_client_close(&client);

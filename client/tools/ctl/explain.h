@@ -5,10 +5,10 @@
 #include "client/tools/ctl/commands.h"
 
 /* ---- explain.c ---- */
-json_t *explain_json(struct sl_object_key key, const struct sl_miss_reason *story);
+json_t *explain_json(struct sl_object_key key, const struct sl_miss_reason *reason);
 /* For any number of keys. Errors: those of sl_explain. */
 sl_err explain_keys(struct sl_client *client, const struct sl_object_key *keys, uint32_t count,
-                    struct sl_miss_reason *stories, struct sl_error *why);
+                    struct sl_miss_reason *reasons, struct sl_error *why);
 
 /* ---- explain_op.c ---- */
 int explain_request(struct ctl *ctl, const char *id);

@@ -30,7 +30,7 @@ class Refused(Exception):
 
 # ---- the node ----
 
-def stories(keys, where):
+def explanations(keys, where):
     """For each key, where it is or why it is not here. Ends this process if the node does not answer: sluicectl has printed why."""
     command, *settings = where
     done = subprocess.run([command, "explain", "--json", *settings, "-"], input="\0".join(keys).encode(), stdout=subprocess.PIPE, check=False)
@@ -76,8 +76,8 @@ def seek(known, identity, block_of, where):
     others = ((one, block_of(one)) for one in known if fact(one, "identity") != identity)
     others = ((one, f"{fact(one, 'identity')}/{block}") for one, block in others if block)
     while some := list(itertools.islice(others, KEYS_MAX)):
-        for (there, _), story in zip(some, stories([key for _, key in some], where)):
-            if story["code"] == "SL_OK":
+        for (there, _), explanation in zip(some, explanations([key for _, key in some], where)):
+            if explanation["code"] == "SL_OK":
                 why = differing(here, there) if here else "the fields of this model's identity are not known"
                 return f"stored under the model identity {fact(there, 'identity')} ({fact(there, 'name')}), which differs: {why}"
     return None
@@ -172,7 +172,7 @@ def tokens_shown(known, path, model, key_format, seeded, seed, block_tokens, *se
     if not made:
         raise Refused("SL_ERR_INVALID", f"{len(prompt['tokens'])} tokens do not fill a block of {making(identity)[2]}")
     alike = {making(identity): made}
-    rows = stories([f"{identity['identity']}/{key}" for key in made], where)
+    rows = explanations([f"{identity['identity']}/{key}" for key in made], where)
     first = next((at for at, row in enumerate(rows) if row["code"] != "SL_OK"), len(rows))
     elsewhere = seek(known, identity["identity"], block_there, where) if first < len(rows) else None
     return first == len(rows), {"model": identity["identity"], "name": fact(identity, "name"), "prefix": first, "blocks": rows, "elsewhere": elsewhere}

@@ -136,9 +136,9 @@ def tiers_lines(facts, shown):
 def nodes(facts):
     """Bytes that pass through the arena count as copied: a swapper copies them once more."""
     moved = counters(facts["actors"], "transporter.0", {name: name for name in (
-        "bytes_read", "pulled_bytes", "pull_copied_bytes", "copied_bytes", "lent_bytes", "landed_bytes")})
+        "bytes_read", "pulled_bytes", "pull_copied_bytes", "copied_bytes", "pool_read_bytes", "landed_bytes")})
     copied = moved["bytes_read"] - min(moved["pulled_bytes"], moved["bytes_read"]) + moved["pull_copied_bytes"] + moved["copied_bytes"]
-    whole = moved["bytes_read"] + moved["lent_bytes"] + moved["landed_bytes"]
+    whole = moved["bytes_read"] + moved["pool_read_bytes"] + moved["landed_bytes"]
     trouble = next((actor["reason"] for actor in facts["actors"] if actor["name"] == "transporter.0"), "")
     return {"name": facts["name"], "trouble": trouble, "listen": facts["listen"], "fabric": facts["fabric"], "nodes": facts["nodes"],
             "moved_bytes": whole, "copied_bytes": copied, "copied_per_byte_moved": copied / whole if whole else 0.0,
@@ -154,7 +154,7 @@ def nodes_lines(_facts, shown):
             yield f"degraded: {shown['trouble']}"
         yield from table(("{:<20} {:<10} {:<10} {:>9} {:>9} {:>11} {:>8} {:>8}  {:<19} {:<9} {}", "NODE", "STATE", "LINK", "RTT", "LAST SEEN", "READ", "VALUES",
                           "FAILED", "INCARNATION", "KNOWN BY", "ADDRESS"),
-                         [(row["name"], row["state"], row["link"], f"{row['round_trip_ns'] / 1e3:.0f} us", f"{row['heard_ago_ns'] / 1e9:.1f} s",
+                         [(row["name"], row["state"], row["link"], f"{row['round_trip_ns'] / 1e3:.0f} us", f"{row['last_seen_ago_ns'] / 1e9:.1f} s",
                            size_text(row["read_bytes"]), row["read_values"], row["failures"], row["incarnation"], row["source"], row["address"])
                           for row in shown["nodes"]], None)
         if shown["moved_bytes"]:

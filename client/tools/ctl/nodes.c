@@ -12,7 +12,7 @@ static json_t *node_json(const struct sl_node_info *node)
         "{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", node->name,
         "address", node->address, "source", node->source, "state", node->state, "link", node->link,
         "incarnation", ctl_json_u64(node->incarnation), "round_trip_ns",
-        ctl_json_u64(node->round_trip_ns), "heard_ago_ns", ctl_json_u64(node->heard_ago_ns),
+        ctl_json_u64(node->round_trip_ns), "last_seen_ago_ns", ctl_json_u64(node->last_seen_ago_ns),
         "read_bytes", ctl_json_u64(node->read_bytes), "read_values",
         ctl_json_u64(node->read_values), "failures", ctl_json_u64(node->failures), "pinned_values",
         ctl_json_u64(node->pinned_values));

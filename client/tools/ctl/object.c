@@ -323,8 +323,8 @@ static int rm_report(struct ctl *ctl, const sl_err *codes, uint32_t count)
         }
     }
     if (ctl->json) {
-        ctl_print_json(
-            json_pack("{s:I, s:I}", "removed", (json_int_t)removed, "asked", (json_int_t)count));
+        ctl_print_json(json_pack("{s:I, s:I}", "removed", (json_int_t)removed, "requested",
+                                 (json_int_t)count));
     }
     return removed == count ? CTL_SUCCESS : CTL_NO;
 }

@@ -89,7 +89,7 @@ static sl_err session_ask(const struct ctl *ctl, struct sl_client *client, const
                           json_t **answer, struct sl_error *why)
 {
     const uint64_t *pause_ns = context;
-    *answer = json_pack("{s:b}", "told", true);
+    *answer = json_pack("{s:b}", "reported", true);
     return sl_session_pause(client, ctl->words[0], *pause_ns, 0, why);
 }
 

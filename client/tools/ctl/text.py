@@ -9,10 +9,10 @@ import textwrap
 
 from plain import clean, interruptible, run, size_text
 
-FATES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
+OUTCOMES = {"open": "not decided yet", "memory": "hit, memory", "disk": "hit, disk", "remote": "hit, another node", "missing": "miss",
          "behind": "not requested: follows a missing block", "left": "here, but faster to compute than to read",
          "failed": "not loaded: the op failed", "stored": "stored", "existed": "existed already", "refused": "not stored"}
-NO_REASON = {"memory", "disk", "remote", "stored", "existed", "behind"}  # fates that need no explanation
+NO_REASON = {"memory", "disk", "remote", "stored", "existed", "behind"}  # outcomes that need no explanation
 
 
 # ---- tables ----
@@ -94,8 +94,8 @@ def explain_op(op):
     reasons = {reason["block"]: reason for reason in op["not_there"]}
     for run in op["runs"]:
         first, at = run["first_block"], f" after {run['at_ns'] / 1e6:.1f} ms" if run["at_ns"] else ""
-        yield f"  blocks {first} to {first + run['count'] - 1}: {FATES[run['fate']]}{at}"
-        reason = reasons.get(first) if run["fate"] not in NO_REASON else None  # the reason of the run's first block
+        yield f"  blocks {first} to {first + run['count'] - 1}: {OUTCOMES[run['outcome']]}{at}"
+        reason = reasons.get(first) if run["outcome"] not in NO_REASON else None  # the reason of the run's first block
         if reason:
             yield f"    block {first} now: {reason['word']}, {reason['text']}{ago(reason['ago_ns'])}"
             yield f"      {reason['key']}"

@@ -22,18 +22,18 @@ static json_t *event_json(const struct sl_trace_record *record, const char *acto
     char id[17], peer[sizeof record->peer + 1], what[sizeof record->what + 1];
     char text[SL_TRACEPARENT_BYTES + 1];
     struct sl_traceparent parent;
-    bool told = sl_traceparent_of(record, &parent);
+    bool has_parent = sl_traceparent_of(record, &parent);
     (void)snprintf(id, sizeof id, "%016" PRIx64, record->trace_id);
     (void)snprintf(peer, sizeof peer, "%.*s", (int)sizeof record->peer, record->peer);
     (void)snprintf(what, sizeof what, "%.*s", (int)sizeof record->what, record->what);
     sl_text_clean(peer);
     sl_text_clean(what);
-    if (told) {
+    if (has_parent) {
         sl_traceparent_text(&parent, text);
     }
     return json_pack("[o, s, s, s, s, o, s?]", ctl_json_u64(record->at_ns), id, actor,
-                     told ? "traceparent" : what, peer, ctl_json_u64(record->value),
-                     told ? text : NULL);
+                     has_parent ? "traceparent" : what, peer, ctl_json_u64(record->value),
+                     has_parent ? text : NULL);
 }
 
 static bool page_collect(void *context, struct sl_metrics_view *view)

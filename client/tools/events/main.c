@@ -56,7 +56,7 @@ struct events {
         sl_metric connections_refused, topics_refused, connections_ended;
         sl_metric keys_other, in_memory, on_disk, families, kept, kept_bytes, walks, walk_ns,
             indexes;
-        sl_histogram told_ns;
+        sl_histogram report_ns;
     } metric;
 };
 
@@ -83,7 +83,7 @@ static const struct sl_metric_row metric_rows[] = {
     SL_METRIC_ROW(events, metric.walks, "walks"),
     SL_METRIC_ROW(events, metric.walk_ns, "walk_ns"),
     SL_METRIC_ROW(events, metric.indexes, "indexes"),
-    SL_HISTOGRAM_ROW(events, metric.told_ns, "told_ns"),
+    SL_HISTOGRAM_ROW(events, metric.report_ns, "report_ns"),
 };
 
 /* Opens the page of metrics. They are in private memory while the node's shm directory does not
@@ -266,7 +266,7 @@ static void event_take(void *context, const struct ev_event *event)
     struct events *self = context;
     if (event->type == EV_STORED && event->committed_ns != 0) {
         uint64_t now_ns = sl_clock_monotonic_ns();
-        sl_histogram_add(self->metrics, self->metric.told_ns,
+        sl_histogram_add(self->metrics, self->metric.report_ns,
                          now_ns - SL_MIN(event->committed_ns, now_ns));
     }
     ev_batch_add(self->live, event);

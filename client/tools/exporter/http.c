@@ -34,8 +34,8 @@ struct http {
     const char *token;
     void *context;
     sl_loop_timer tick;
-    struct sl_unauth *strangers; /* connections with an incomplete request */
-    struct sl_unauth *served;    /* connections that are being answered */
+    struct sl_unauth *unauth; /* connections with an incomplete request */
+    struct sl_unauth *served; /* connections that are being answered */
     struct client_conn client_conns[HTTP_CONNECTIONS_MAX];
 };
 
@@ -45,7 +45,7 @@ static void conn_close(struct client_conn *client_conn)
 {
     struct http *http = client_conn->http;
     uint32_t place = (uint32_t)(client_conn - http->client_conns);
-    sl_unauth_remove(http->strangers, place);
+    sl_unauth_remove(http->unauth, place);
     sl_unauth_remove(http->served, place);
     sl_loop_fd_remove(http->loop, client_conn->fd);
     (void)close(client_conn->fd);
@@ -165,7 +165,7 @@ static bool answer_begin(struct client_conn *client_conn, const struct http_answ
     }
     free(answer->text);
     client_conn->until_ns = sl_clock_monotonic_ns() + ANSWER_NS;
-    sl_unauth_remove(client_conn->http->strangers,
+    sl_unauth_remove(client_conn->http->unauth,
                      (uint32_t)(client_conn - client_conn->http->client_conns));
     conn_list_add(client_conn, client_conn->http->served);
     return client_conn->out != NULL &&
@@ -245,7 +245,7 @@ static struct client_conn *place_find(struct http *http)
             return &http->client_conns[i];
         }
     }
-    uint32_t goes = sl_unauth_displace(http->strangers);
+    uint32_t goes = sl_unauth_displace(http->unauth);
     if (goes == SL_UNAUTH_NONE) { /* all connections are being answered */
         return NULL;
     }
@@ -271,7 +271,7 @@ static void on_connection(void *context, int listen_fd, uint32_t events)
     client_conn->fd = fd;
     client_conn->used = 0;
     client_conn->until_ns = sl_clock_monotonic_ns() + REQUEST_NS;
-    conn_list_add(client_conn, http->strangers);
+    conn_list_add(client_conn, http->unauth);
 }
 
 sl_err http_open(struct sl_loop *loop, int fd, const struct http_page *pages, uint32_t page_count,
@@ -293,7 +293,7 @@ sl_err http_open(struct sl_loop *loop, int fd, const struct http_page *pages, ui
         http->client_conns[i].fd = -1;
     }
     sl_err err =
-        sl_unauth_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->strangers, why);
+        sl_unauth_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->unauth, why);
     if (err == SL_OK) {
         err = sl_unauth_create(HTTP_CONNECTIONS_MAX, HTTP_CONNECTIONS_MAX / 2, &http->served, why);
     }
@@ -326,7 +326,7 @@ void http_close(struct http **http)
     sl_loop_fd_remove(gone->loop, gone->listen_fd);
     (void)close(gone->listen_fd);
     sl_loop_timer_destroy(gone->loop, &gone->tick);
-    sl_unauth_destroy(&gone->strangers);
+    sl_unauth_destroy(&gone->unauth);
     sl_unauth_destroy(&gone->served);
     free(gone);
     *http = NULL;

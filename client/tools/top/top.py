@@ -19,7 +19,7 @@ from plain import interruptible, escaped, natural, percent, run, size_text, slui
 
 VIEWS = {"overview": (), "memory": ("name", "memory", "disk", "objects", "uses"), "disks": ("name", "live", "read", "written", "queue"),
          "peers": ("name", "read", "failures", "round trip"), "actors": ("name", "processor time", "memory", "messages", "restarts", "uptime"),
-         "engines": ("name", "loads", "look-ups", "stores", "bytes"), "help": ()}  # columns by which their tables can be sorted
+         "engines": ("name", "loads", "lookups", "stores", "bytes"), "help": ()}  # columns by which their tables can be sorted
 TIERS = ("memory", "disk", "remote")
 WHERE = {**{tier: tier for tier in TIERS}, "none": "missed"}
 PLAIN, HEAD, GOOD, BAD = range(4)  # styles of lines
@@ -306,7 +306,7 @@ class State:
 
     def peers(self):
         rows = [(node["name"], (node["read_bytes"], node["failures"], node["round_trip_ns"]),
-                 [(f"{node['name']:<18} {node['state']:<9} {node['link']:<9} {node['round_trip_ns'] / 1e3:6.0f} us {node['heard_ago_ns'] / 1e9:7.1f} s "
+                 [(f"{node['name']:<18} {node['state']:<9} {node['link']:<9} {node['round_trip_ns'] / 1e3:6.0f} us {node['last_seen_ago_ns'] / 1e9:7.1f} s "
                    f"{size_text(node['read_bytes']):>10} {node['failures']:>8}", PLAIN if node["state"] == "alive" else BAD)], ())
                 for node in self.nodes or ()]
         asked = self.nodes is not None

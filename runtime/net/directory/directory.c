@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PUBLISH_WINDOW 512u /* unanswered publications at most, since a look-up waits for them */
+#define PUBLISH_WINDOW 512u /* unanswered publications at most, since a lookup waits for them */
 
 void sl_directory_options_init(struct sl_directory_options *options)
 {
@@ -158,9 +158,9 @@ static void refresh_send(struct sl_directory *self, uint64_t now_ns)
 
 static bool plain_replied(struct sl_directory *self, uint32_t what, const struct link_reply *reply)
 {
-    bool told = what == WHAT_PUBLISH || what == WHAT_WITHDRAW;
+    bool counted = what == WHAT_PUBLISH || what == WHAT_WITHDRAW;
     bool error = reply->type == REDIS_REPLY_ERROR;
-    if (told) {
+    if (counted) {
         SL_ASSERT(self->unconfirmed_count > 0);
         self->unconfirmed_count--;
         self->stats.publications_answered++;
@@ -442,8 +442,8 @@ void sl_directory_step(struct sl_directory *self, uint64_t now_ns)
     if (self->link.phase != LINK_UP) {
         return;
     }
-    if (self->stranger) { /* refresh soon, but not for every stale holder */
-        self->stranger = false;
+    if (self->holder_unknown) { /* refresh soon, but not for every stale holder */
+        self->holder_unknown = false;
         self->refresh_ns = SL_MIN(self->refresh_ns, self->refreshed_ns + self->node_ttl_ns / 30);
     }
     if (now_ns >= self->refresh_ns) {
@@ -550,7 +550,7 @@ bool sl_directory_publish(struct sl_directory *self, uint64_t id, bool there)
     uint32_t at = (self->tell_head + self->tell_count) % SL_DIRECTORY_QUEUE_MAX;
     self->tells[at] = (struct tell){.id = id, .there = there};
     self->tell_count++;
-    self->stats.told++;
+    self->stats.accepted++;
     return true;
 }
 

@@ -11,7 +11,7 @@
  *
  * It is a hash, so that a restarted node replaces its former entry. A holder counts only while its
  * node has a record with the same incarnation. Nothing waits for the server: while it is
- * unreachable, look-ups fail at once, and a missing reply ends the connection. Every byte from it
+ * unreachable, lookups fail at once, and a missing reply ends the connection. Every byte from it
  * is bounded and checked.
  *
  * One thread. Only sl_directory_step calls back, and sl_directory_leave if its send fails.
@@ -26,7 +26,7 @@
 #define SL_DIRECTORY_ADDRESS_BYTES 128u
 #define SL_DIRECTORY_MEMBERS_MAX   1024u
 #define SL_DIRECTORY_HOLDERS_MAX   8u    /* returned for one key */
-#define SL_DIRECTORY_KEYS_MAX      1024u /* in one look-up */
+#define SL_DIRECTORY_KEYS_MAX      1024u /* in one lookup */
 #define SL_DIRECTORY_LOOKUPS_MAX   32u   /* at a time */
 #define SL_DIRECTORY_QUEUE_MAX     4096u /* queued publications and withdrawals */
 
@@ -48,7 +48,7 @@ struct sl_directory_found {
 
 struct sl_directory_events {
     void *context;
-    /* Result of a look-up. SL_OK: one entry for each key. Else found is NULL: SL_ERR_TIMEOUT (its
+    /* Result of a lookup. SL_OK: one entry for each key. Else found is NULL: SL_ERR_TIMEOUT (its
      * deadline), SL_ERR_UNREACHABLE (the connection was lost). */
     void (*found)(void *context, uint64_t cookie, sl_err code,
                   const struct sl_directory_found *found, uint32_t count);
@@ -81,7 +81,7 @@ void sl_directory_options_init(struct sl_directory_options *options);
  * SL_ERR_OS. */
 sl_err sl_directory_open(const struct sl_directory_options *options, struct sl_directory **out,
                          struct sl_error *why);
-/* Pending look-ups end without a callback. */
+/* Pending lookups end without a callback. */
 void sl_directory_close(struct sl_directory **directory);
 /* Readable when step has work; -1: embedded. Borrowed. */
 int sl_directory_fd(const struct sl_directory *directory);
@@ -121,7 +121,7 @@ struct sl_directory_lookup {
     uint64_t now_ns, deadline_ns;
     uint64_t cookie; /* passed to found() */
 };
-/* Starts a look-up; found() is called only if this returns SL_OK. Errors: SL_ERR_NOT_FOUND (no
+/* Starts a lookup; found() is called only if this returns SL_OK. Errors: SL_ERR_NOT_FOUND (no
  * other node is known), SL_ERR_UNREACHABLE (no server, or its nodes are not known yet),
  * SL_ERR_LIMIT (too many at a time), SL_ERR_INVALID (count). */
 sl_err sl_directory_lookup(struct sl_directory *directory,
@@ -134,10 +134,10 @@ uint32_t sl_directory_members(const struct sl_directory *directory,
 struct sl_directory_stats {
     bool up;
     uint64_t links_lost;
-    uint64_t published, withdrawn;        /* confirmed by the server */
-    uint64_t refused;                     /* commands answered with an error */
-    uint64_t told, publications_answered; /* accepted here; answered, in order */
-    uint64_t publications_lost;           /* queued or unanswered when the connection was lost */
+    uint64_t published, withdrawn;            /* confirmed by the server */
+    uint64_t refused;                         /* commands answered with an error */
+    uint64_t accepted, publications_answered; /* accepted here; answered, in order */
+    uint64_t publications_lost; /* queued or unanswered when the connection was lost */
     uint64_t lookups, lookup_timeouts;
     uint64_t bad_replies;   /* connections closed because of invalid replies */
     uint64_t stale_holders; /* without a live record, or of an earlier incarnation */

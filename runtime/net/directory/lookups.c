@@ -1,4 +1,4 @@
-/* runtime/net/directory/lookups.c - look-ups of the nodes that may hold keys, in batches. */
+/* runtime/net/directory/lookups.c - lookups of the nodes that may hold keys, in batches. */
 #include "runtime/base/sl_parse.h"
 #include "runtime/net/directory/state.h"
 
@@ -81,7 +81,7 @@ static void holders_read(struct sl_directory *self, struct lookup *lookup, uint3
         }
         self->stats.stale_holders++;
         if (member == NULL || member->incarnation < incarnation) {
-            self->stranger = true; /* it may have joined just now */
+            self->holder_unknown = true; /* it may have joined just now */
         }
         if (member == NULL && reply->count > 2 * CROWDED && cleaned < CLEAN_MAX) {
             holder_clean(self, lookup->keys[k].id, name);

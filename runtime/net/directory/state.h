@@ -58,16 +58,16 @@ struct sl_directory {
     uint64_t record_at_ns; /* last time the server accepted our record; 0: never on this link */
     uint64_t refresh_ns;   /* of the next refresh */
     uint64_t refreshed_ns;
-    bool refreshing; /* names or records were requested */
-    bool stranger;   /* a look-up found a holder that is not in the table */
-    bool flush;      /* a look-up was not sent yet */
-    bool informed;   /* the member table was read on this link */
-    bool held;       /* our record is not renewed */
-    bool own_asked;  /* its presence on the server was queried on this link */
-    bool own_known;  /* it is known on this link who owns the record of our name */
-    bool recorded;   /* the server has accepted our record at least once */
-    bool scriptless; /* only RECORD_PLAIN worked on this link */
-    bool refused;    /* the server has another node's record, since: */
+    bool refreshing;     /* names or records were requested */
+    bool holder_unknown; /* a lookup found a holder that is not in the table */
+    bool flush;          /* a lookup was not sent yet */
+    bool informed;       /* the member table was read on this link */
+    bool held;           /* our record is not renewed */
+    bool own_asked;      /* its presence on the server was queried on this link */
+    bool own_known;      /* it is known on this link who owns the record of our name */
+    bool recorded;       /* the server has accepted our record at least once */
+    bool scriptless;     /* only RECORD_PLAIN worked on this link */
+    bool refused;        /* the server has another node's record, since: */
     uint64_t refused_ns;
     char twin[SL_ERROR_TEXT_BYTES]; /* describes another node with our name; "": none */
 

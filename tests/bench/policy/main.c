@@ -26,7 +26,7 @@ static const char help[] =
 "  --seed N            seed of a shape, and of the choice of hints (default 1)\n"
 "  --seeds N           all seeds 1 to N of a shape: prints how far density is from LRU at worst\n"
 "  --blocks N,N,...    memory (default 2000,5000,10000,20000,50000)\n"
-"  --ends-told SHARE   share of the sessions' ends that the engine announces, 0..1\n"
+"  --ends-reported SHARE   share of the sessions' ends that the engine announces, 0..1\n"
 "  --hints-right SHARE each request announces whether the session ends; this share of them is right\n"
 "  --high SHARE        share of requests, drawn by the seed, whose blocks have high priority\n"
 "  --keep SHARE        share of requests whose blocks are to be kept for an hour\n"
@@ -39,7 +39,7 @@ static const char help[] =
 "  --restart-every N   density: the registrar is killed after each N references, and continues from what survives\n"
 "  --prefetch NAME     blocks read from disk before their request: none (default), sessions (as a node does it),\n"
 "                      clairvoyant (each request's blocks just before it); density\n"
-"  --pauses-told SHARE share of requests that announce when their session continues (default 0)\n"
+"  --pauses-reported SHARE share of requests that announce when their session continues (default 0)\n"
 "  --pauses-right SHARE share of those that are right; the others announce another session's pause (default 1)\n"
 "  --pause-error SHARE largest error of announced pauses, as a share of the pause (default 0)\n"
 "  --picture FILE.svg  hits by memory\n"
@@ -166,14 +166,14 @@ static void options_parse(struct options *options, int argc, char **argv)
                                           {"admission", required_argument, NULL, ADMISSION},
                                           {"reuse-min", required_argument, NULL, REUSE},
                                           {"write-budget", required_argument, NULL, BUDGET},
-                                          {"ends-told", required_argument, NULL, ENDS},
+                                          {"ends-reported", required_argument, NULL, ENDS},
                                           {"hints-right", required_argument, NULL, RIGHT},
                                           {"high", required_argument, NULL, HIGH},
                                           {"keep", required_argument, NULL, KEEP},
                                           {"keep-needed", required_argument, NULL, NEEDED},
                                           {"restart-every", required_argument, NULL, RESTART},
                                           {"prefetch", required_argument, NULL, PREFETCH},
-                                          {"pauses-told", required_argument, NULL, TOLD},
+                                          {"pauses-reported", required_argument, NULL, TOLD},
                                           {"pauses-right", required_argument, NULL, TOLD_RIGHT},
                                           {"pause-error", required_argument, NULL, TOLD_ERROR},
                                           {"picture", required_argument, NULL, PICTURE},

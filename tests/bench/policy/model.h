@@ -59,7 +59,7 @@ struct model_result {
     uint64_t refused_count;                /* offered to the disk and not written */
     /* Prefetched; then requested, and part of memory_hit_count; evicted before any request. */
     uint64_t prefetched_count, prefetched_hit_count, prefetched_lost_count;
-    double seconds; /* CPU time, including look-ups */
+    double seconds; /* CPU time, including lookups */
 };
 struct model_policy {
     const char *name, *text;

@@ -1,7 +1,7 @@
 /* tests/bench/policy/prefetch.c - reads blocks from disk before their session continues, as at a
- * node: by the same table of sessions (runtime/policy/rhythm). */
+ * node: by the same table of sessions (runtime/policy/sessions). */
 #include "runtime/base/sl_clock.h"
-#include "runtime/policy/rhythm/sessions.h"
+#include "runtime/policy/sessions/sessions.h"
 #include "tests/bench/policy/internal.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""LMCache's in-process connector over mooncake.store: chunks by address and with headers, and a separate look-up client."""
+"""LMCache's in-process connector over mooncake.store: chunks by address and with headers, and a separate lookup client."""
 
 import asyncio
 import unittest

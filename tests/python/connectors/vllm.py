@@ -1,5 +1,5 @@
 """The calls that vLLM's MooncakeStoreConnector makes to the store: one worker a rank, which registers its GPU's KV cache
-(here: host memory at the same kind of address), a sender that stores blocks, receivers that load them, and the look-up over
+(here: host memory at the same kind of address), a sender that stores blocks, receivers that load them, and the lookup over
 all ranks. Written from the description of its calls, without code of vLLM."""
 
 import json

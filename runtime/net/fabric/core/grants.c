@@ -202,7 +202,7 @@ static void grant_report(struct sl_fabric *fabric, struct fabric_grant *grant)
     uint32_t length = key_write(fabric, grant, fabric->blob);
     const struct sl_error why =
         length == 0 && grant->why != NULL ? *grant->why : (struct sl_error){0};
-    grant->told = true;
+    grant->reported = true;
     keys_drop(fabric, grant);
     if (events->granted != NULL) {
         events->granted(events->context, fabric_handle_make(grant->slot_generation, grant->index),
@@ -216,7 +216,7 @@ void fabric_grants_report(struct sl_fabric *fabric)
     fabric->grants_ready = false;
     for (uint32_t i = 0; ready && i < fabric->options.grants_max; i++) {
         struct fabric_grant *grant = &fabric->grants[i];
-        if (grant->state == GRANT_LIVE && !grant->told &&
+        if (grant->state == GRANT_LIVE && !grant->reported &&
             (grant->ready | grant->lost) == grant->on) {
             grant_report(fabric, grant);
         }

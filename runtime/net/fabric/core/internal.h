@@ -110,7 +110,7 @@ struct fabric_peer {
     uint16_t generation;
     uint8_t state;     /* enum fabric_peer_state */
     bool removed;      /* freed when it has stopped */
-    uint8_t told;      /* enum sl_fabric_link: last state that was processed */
+    uint8_t reported;  /* enum sl_fabric_link: last state that was processed */
     uint32_t lives;    /* number of lost links */
     uint32_t failures; /* in a row */
     uint64_t due_ns;   /* STARTING: timeout; WAITING: next start */
@@ -132,7 +132,7 @@ struct fabric_grant {
     uint16_t on, ready, lost;
     uint8_t state;
     bool ticket;         /* of unread memory: verbs makes rights of its own */
-    bool told;           /* granted() was called */
+    bool reported;       /* granted() was called */
     uint64_t generation; /* sent to the peer; never reused */
     uint8_t token[FABRIC_TOKEN_BYTES];
     const struct sl_error *why; /* from the first rail that failed; NULL: none */

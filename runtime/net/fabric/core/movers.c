@@ -49,8 +49,8 @@ struct mover {
     bool started;
     struct io_uring ring;
     int wake_fd;
-    uint64_t wakes; /* buffer for the ring's read */
-    bool is_told;   /* owner: new orders since the last flush */
+    uint64_t wakes;  /* buffer for the ring's read */
+    bool has_orders; /* owner: new orders since the last flush */
 
     pthread_mutex_t lock;
     pthread_cond_t has_opened;
@@ -488,7 +488,7 @@ static void order_give(struct sl_movers *movers, const struct order *order)
     SL_ASSERT(mover->order_count < ORDERS_A_SLOT * movers->slot_count);
     mover->orders[mover->order_count++] = *order;
     (void)pthread_mutex_unlock(&mover->lock);
-    mover->is_told = true;
+    mover->has_orders = true;
 }
 
 static uint32_t slot_begin(struct sl_movers *movers, uint32_t slot)
@@ -532,8 +532,8 @@ void sl_movers_cancel(struct sl_movers *movers, uint32_t slot)
 void sl_movers_flush(struct sl_movers *movers)
 {
     for (uint32_t i = 0; i < movers->count; i++) {
-        if (movers->movers[i].is_told) {
-            movers->movers[i].is_told = false;
+        if (movers->movers[i].has_orders) {
+            movers->movers[i].has_orders = false;
             wake(movers->movers[i].wake_fd);
         }
     }

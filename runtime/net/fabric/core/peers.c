@@ -27,7 +27,7 @@ static void link_make(struct fabric_rail *rail, uint32_t index)
         .index = index,
         .generation = fabric_generation_next(peer->generation),
         .state = PEER_WAITING,
-        .told = SL_FABRIC_CONNECTING,
+        .reported = SL_FABRIC_CONNECTING,
         .waiting_head = FABRIC_NONE,
         .waiting_tail = FABRIC_NONE,
         .lanes = &rail->lanes[(size_t)index * rail->options.lanes],
@@ -267,9 +267,9 @@ void fabric_peers_step(struct fabric_rail *rail)
 static bool link_report(struct sl_fabric *fabric, uint32_t handle, enum sl_fabric_link link,
                         const struct sl_error *why)
 {
-    uint8_t *told = &fabric->links[handle & 0xffffu];
-    if (*told != link) {
-        *told = (uint8_t)link;
+    uint8_t *reported = &fabric->links[handle & 0xffffu];
+    if (*reported != link) {
+        *reported = (uint8_t)link;
         if (fabric->options.events.link != NULL) {
             fabric->options.events.link(fabric->options.events.context, handle, link, why);
         }
@@ -284,7 +284,7 @@ static void link_changed(struct fabric_peer *peer, enum sl_fabric_link link)
     struct sl_fabric *fabric = peer->rail->fabric;
     const struct sl_error why = peer->why;
     uint32_t handle = fabric_peer_handle(peer);
-    peer->told = (uint8_t)link;
+    peer->reported = (uint8_t)link;
     if (link != SL_FABRIC_UP) {
         peer->lives++;
         fabric_grants_lost(peer);
@@ -299,13 +299,13 @@ static void link_changed(struct fabric_peer *peer, enum sl_fabric_link link)
 static void link_look(struct fabric_peer *peer)
 {
     enum sl_fabric_link link = fabric_link_of(peer);
-    if (peer->state == PEER_FREE || peer->removed || peer->told == link) {
+    if (peer->state == PEER_FREE || peer->removed || peer->reported == link) {
         return;
     }
     if (peer->state == PEER_WAITING && peer->due_ns == 0) {
         return; /* not started yet, so nothing was lost */
     }
-    if (peer->told == SL_FABRIC_UP && link == SL_FABRIC_CONNECTING) {
+    if (peer->reported == SL_FABRIC_UP && link == SL_FABRIC_CONNECTING) {
         link = SL_FABRIC_DOWN; /* report the loss, even if the next link is already starting */
         peer->rail->work_due = true;
     }

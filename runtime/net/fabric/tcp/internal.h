@@ -126,9 +126,9 @@ struct tcp {
     struct sl_wire_address address;
     struct tcp_conn *conns; /* lanes of all peers, then served ones */
     uint32_t lane_count, conn_count;
-    struct sl_unauth *strangers; /* of served ones; NULL: not listening */
-    uint32_t served_count;       /* served ones that are not closing */
-    uint32_t *ready;             /* ring of conn_count: connections that may have bytes */
+    struct sl_unauth *unauth; /* of served ones; NULL: not listening */
+    uint32_t served_count;    /* served ones that are not closing */
+    uint32_t *ready;          /* ring of conn_count: connections that may have bytes */
     uint32_t ready_head, ready_count;
     struct sl_tls *tls;
     struct tcp_credentials *credentials; /* by peer index */

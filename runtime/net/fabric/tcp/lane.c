@@ -47,7 +47,7 @@ static void chain_forget(struct tcp_conn *conn)
 }
 
 /* Number of units, from the lane's oldest on, whose memory a receive uses. */
-static uint32_t lane_lent(const struct tcp_conn *conn)
+static uint32_t lane_in_device(const struct tcp_conn *conn)
 {
     if (conn->rx != RX_VALUE || !conn->recv_on) {
         return 0;
@@ -329,7 +329,7 @@ void tcp_lane_cancel(struct fabric_lane *lane)
         if (!fabric_unit_given_up(lane, unit)) {
             continue;
         }
-        if (i >= lane->sent || i - lane->head >= lane_lent(conn)) {
+        if (i >= lane->sent || i - lane->head >= lane_in_device(conn)) {
             fabric_unit_release(lane, unit, SL_ERR_CANCELLED);
         } else {
             tcp_recv_cancel(conn); /* the kernel is writing to its memory */

@@ -432,7 +432,7 @@ static void tcp_fabric_close(struct fabric_rail *rail)
     free(tcp->chains);
     free(tcp->queues);
     free(tcp->discard);
-    sl_unauth_destroy(&tcp->strangers);
+    sl_unauth_destroy(&tcp->unauth);
     free(tcp);
     rail->backend = NULL;
 }

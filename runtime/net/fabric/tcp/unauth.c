@@ -15,7 +15,7 @@ sl_err tcp_unauth_open(struct tcp *tcp, const struct sl_fabric_options *options,
         return SL_OK; /* not listening */
     }
     return sl_unauth_create(tcp->conn_count - tcp->lane_count, options->unauthenticated_max,
-                            &tcp->strangers, why);
+                            &tcp->unauth, why);
 }
 
 static void unauth_drop(struct tcp *tcp, uint32_t place)
@@ -34,9 +34,9 @@ void tcp_unauth_add(struct tcp_conn *conn)
         from.ss_family = AF_UNSPEC; /* closed already: its receive will fail */
     }
     tcp->served_count++;
-    uint32_t goes = sl_unauth_add(tcp->strangers, place_of(tcp, conn), &from);
+    uint32_t goes = sl_unauth_add(tcp->unauth, place_of(tcp, conn), &from);
     if (goes == SL_UNAUTH_NONE && tcp->served_count > conn->rail->options.connections_max) {
-        goes = sl_unauth_displace(tcp->strangers); /* itself, if all others are authenticated */
+        goes = sl_unauth_displace(tcp->unauth); /* itself, if all others are authenticated */
     }
     if (goes != SL_UNAUTH_NONE) {
         unauth_drop(tcp, goes);
@@ -50,7 +50,7 @@ void tcp_unauth_named(struct tcp_conn *conn)
     struct tcp *tcp = tcp_of(conn->rail);
     struct tcp_conn *oldest = NULL;
     uint32_t count = 0;
-    sl_unauth_named(tcp->strangers, place_of(tcp, conn));
+    sl_unauth_named(tcp->unauth, place_of(tcp, conn));
     for (uint32_t i = tcp->lane_count; i < tcp->conn_count; i++) {
         struct tcp_conn *other = &tcp->conns[i];
         if (other == conn || other->state != CONN_GREETING || other->asker != conn->asker) {
@@ -67,7 +67,7 @@ void tcp_unauth_named(struct tcp_conn *conn)
 void tcp_unauth_proved(struct tcp_conn *conn)
 {
     struct tcp *tcp = tcp_of(conn->rail);
-    sl_unauth_remove(tcp->strangers, place_of(tcp, conn));
+    sl_unauth_remove(tcp->unauth, place_of(tcp, conn));
 }
 
 void tcp_unauth_remove(struct tcp_conn *conn)
@@ -75,5 +75,5 @@ void tcp_unauth_remove(struct tcp_conn *conn)
     struct tcp *tcp = tcp_of(conn->rail);
     SL_ASSERT(tcp->served_count > 0);
     tcp->served_count--;
-    sl_unauth_remove(tcp->strangers, place_of(tcp, conn));
+    sl_unauth_remove(tcp->unauth, place_of(tcp, conn));
 }

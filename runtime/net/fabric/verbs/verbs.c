@@ -206,9 +206,9 @@ static bool windows_usable(const struct fabric_rail *rail)
 }
 
 /* Some devices do not report a limit for reads: then one place for each request. */
-static uint32_t sges_of(int told, uint32_t most)
+static uint32_t sges_of(int device_max, uint32_t most)
 {
-    return told < 1 ? 1 : SL_MIN((uint32_t)told, most);
+    return device_max < 1 ? 1 : SL_MIN((uint32_t)device_max, most);
 }
 
 static sl_err verbs_open(struct fabric_rail *rail, struct sl_error *why)
@@ -235,8 +235,9 @@ static sl_err verbs_open(struct fabric_rail *rail, struct sl_error *why)
         return err;
     }
     verbs->windows = windows_usable(rail);
-    int told = verbs->windows ? verbs->device.max_mw : verbs->device.max_mr;
-    verbs->tickets_room = told > 0 ? SL_MIN((uint32_t)told, VERBS_TICKETS_MAX) : VERBS_TICKETS_MAX;
+    int device_max = verbs->windows ? verbs->device.max_mw : verbs->device.max_mr;
+    verbs->tickets_room =
+        device_max > 0 ? SL_MIN((uint32_t)device_max, VERBS_TICKETS_MAX) : VERBS_TICKETS_MAX;
     if (verbs->device.max_mr_size >= SL_PAGE_BYTES) {
         rail->options.region_bytes_max =
             SL_MIN(rail->options.region_bytes_max, verbs->device.max_mr_size);

@@ -30,7 +30,7 @@ struct signals {
     uint32_t units;
     uint64_t bytes;
 };
-static bool unit_told(struct signals *since, const struct fabric_unit *unit, bool last)
+static bool unit_is_signaled(struct signals *since, const struct fabric_unit *unit, bool last)
 {
     since->units++;
     since->bytes += unit->length_bytes;
@@ -52,7 +52,7 @@ void verbs_lane_push(struct fabric_lane *lane)
     uint32_t count = 0, piece_count = 0;
     for (uint64_t i = lane->sent; i < lane->tail; i++, count++) {
         const struct fabric_unit *unit = fabric_lane_unit(lane, i);
-        bool told = unit_told(&since, unit, i + 1 == lane->tail);
+        bool signaled = unit_is_signaled(&since, unit, i + 1 == lane->tail);
         uint32_t sges = unit_sges(peer->rail, unit, &pieces[piece_count]);
         works[count] = (struct ibv_send_wr){
             .wr_id = verbs_id(VERBS_UNIT, state->life, peer->index,
@@ -61,7 +61,7 @@ void verbs_lane_push(struct fabric_lane *lane)
             .sg_list = &pieces[piece_count],
             .num_sge = (int)sges,
             .opcode = IBV_WR_RDMA_READ,
-            .send_flags = told ? IBV_SEND_SIGNALED : 0,
+            .send_flags = signaled ? IBV_SEND_SIGNALED : 0,
             .wr.rdma = {.remote_addr = unit->remote_addr, .rkey = unit->rkey},
         };
         piece_count += sges;

@@ -160,14 +160,14 @@ struct sl_item_receipt receipt_of_node(const char *node, const char *last_key, u
 bool release_sent(struct bed *bed, const struct sl_item_receipt *receipt)
 {
     struct sl_msg release;
-    if (!fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_WORD, &release)) {
+    if (!fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_NOTIFY, &release)) {
         return false;
     }
-    ck_assert_uint_eq(release.body.handover_word.state, 5);
-    ck_assert_uint_eq(release.body.handover_word.handover_id, receipt->handover_id);
-    ck_assert_str_eq(release.body.handover_word.node.at, receipt->node.at);
-    ck_assert_uint_eq(release.body.handover_word.receipt.count, 1);
-    const struct sl_item_receipt *item = release.body.handover_word.receipt.at;
+    ck_assert_uint_eq(release.body.handover_notify.state, 5);
+    ck_assert_uint_eq(release.body.handover_notify.handover_id, receipt->handover_id);
+    ck_assert_str_eq(release.body.handover_notify.node.at, receipt->node.at);
+    ck_assert_uint_eq(release.body.handover_notify.receipt.count, 1);
+    const struct sl_item_receipt *item = release.body.handover_notify.receipt.at;
     ck_assert_uint_eq(item->handover_id, receipt->handover_id);
     ck_assert_uint_eq(item->block_end, receipt->block_end);
     ck_assert_uint_eq(item->keys_low, receipt->keys_low);
@@ -179,12 +179,13 @@ bool release_sent(struct bed *bed, const struct sl_item_receipt *receipt)
 
 sl_err peer_releases(struct bed *bed, const struct sl_item_receipt *receipt)
 {
-    struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD}, reply;
-    msg.body.handover_word = (struct sl_body_handover_word){.node = sl_text_of("decodes-node"),
-                                                            .handover_id = receipt->handover_id,
-                                                            .state = 5,
-                                                            .receipt = {.at = receipt, .count = 1},
-                                                            .reason = sl_text_of("")};
+    struct sl_msg msg = {.type = SL_MSG_HANDOVER_NOTIFY}, reply;
+    msg.body.handover_notify =
+        (struct sl_body_handover_notify){.node = sl_text_of("decodes-node"),
+                                         .handover_id = receipt->handover_id,
+                                         .state = 5,
+                                         .receipt = {.at = receipt, .count = 1},
+                                         .reason = sl_text_of("")};
     fake_give(&bed->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
     return reply.code;

@@ -17,16 +17,16 @@
 
 static bool says(struct bed *bed, struct sl_msg *out)
 {
-    return fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_WORD, out);
+    return fake_take(&bed->fake, "transporter.0", SL_MSG_HANDOVER_NOTIFY, out);
 }
 
 /* Takes the next message, which has this state and is for this node. */
 static struct sl_msg word_to(struct bed *bed, const char *node, uint64_t state)
 {
-    struct sl_msg word = take(bed, "transporter.0", SL_MSG_HANDOVER_WORD);
-    ck_assert_uint_eq(word.body.handover_word.handover_id, ID);
-    ck_assert_uint_eq(word.body.handover_word.state, state);
-    ck_assert_str_eq(word.body.handover_word.node.at, node);
+    struct sl_msg word = take(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY);
+    ck_assert_uint_eq(word.body.handover_notify.handover_id, ID);
+    ck_assert_uint_eq(word.body.handover_notify.state, state);
+    ck_assert_str_eq(word.body.handover_notify.node.at, node);
     return word;
 }
 
@@ -53,16 +53,16 @@ struct heard {
 /* Delivers a message from the transporter. Returns the code of its answer. */
 static sl_err hears(struct bed *bed, struct heard heard)
 {
-    struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 9}, reply;
-    msg.body.handover_word = (struct sl_body_handover_word){
+    struct sl_msg msg = {.type = SL_MSG_HANDOVER_NOTIFY, .trace_id = 9}, reply;
+    msg.body.handover_notify = (struct sl_body_handover_notify){
         .node = sl_text_of(heard.node),
         .handover_id = heard.id != 0 ? heard.id : ID,
         .state = heard.state,
         .reason = sl_text_of(heard.reason != NULL ? heard.reason : "")};
-    msg.body.handover_word.receipt.at = heard.receipt;
-    msg.body.handover_word.receipt.count = heard.receipt != NULL ? 1 : 0;
-    msg.body.handover_word.ticket.at = heard.ticket;
-    msg.body.handover_word.ticket.count = heard.ticket != NULL ? 1 : 0;
+    msg.body.handover_notify.receipt.at = heard.receipt;
+    msg.body.handover_notify.receipt.count = heard.receipt != NULL ? 1 : 0;
+    msg.body.handover_notify.ticket.at = heard.ticket;
+    msg.body.handover_notify.ticket.count = heard.ticket != NULL ? 1 : 0;
     fake_give(&bed->fake, "transporter.0", &msg);
     ck_assert(fake_take_reply(&bed->fake, "transporter.0", msg.seq, &reply));
     sl_err code = reply.code;
@@ -70,7 +70,7 @@ static sl_err hears(struct bed *bed, struct heard heard)
     return code;
 }
 
-static void receipt_is(const struct sl_body_handover_word *word, const char *node,
+static void receipt_is(const struct sl_body_handover_notify *word, const char *node,
                        const char *last_key, uint32_t block_end)
 {
     struct sl_item_receipt want = receipt_of(last_key, block_end);
@@ -114,15 +114,15 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
         blocks_put(bed);
         uint64_t recv = decode_from(bed, "p");
         word = word_to(bed, "p", WAITS); /* at once: its hand-over is not known yet */
-        ck_assert_uint_eq(word.body.handover_word.receipt.count, 0);
+        ck_assert_uint_eq(word.body.handover_notify.receipt.count, 0);
         passed_on(bed, &word, SL_OK);
 
         fake_advance(&bed->fake, AGAIN_NS - 1);
         ck_assert(!says(bed, &word));
         fake_advance(&bed->fake, 1);
         word = word_to(bed, "p", WAITS);
-        receipt_is(&word.body.handover_word, "d", "b1", 2);
-        ck_assert_uint_eq(word.body.handover_word.ticket.count, 0);
+        receipt_is(&word.body.handover_notify, "d", "b1", 2);
+        ck_assert_uint_eq(word.body.handover_notify.ticket.count, 0);
         passed_on(bed, &word, SL_OK);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
 
@@ -135,7 +135,7 @@ START_TEST(decode_says_that_it_waits_until_it_knows)
         fake_advance(&bed->fake, 4 * AGAIN_NS);
         ck_assert(!says(bed, &word));
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
-        ck_assert_uint_eq(metric(bed, "words_refused"), 0);
+        ck_assert_uint_eq(metric(bed, "notifications_refused"), 0);
         /* The answer is sent a second time if decode asked twice. */
         ck_assert_int_eq(
             hears(bed, (struct heard){.node = "p", .state = COMMITTED, .receipt = &receipt}),
@@ -178,21 +178,21 @@ START_TEST(decode_names_its_ticket_when_the_transporter_has_taken_it)
             bed, SL_MSG_LOAD,
             (struct side){.op_id = RECV, .id = ID, .blocks = 2, .direct = true, .from = "p"}, true);
         word = word_to(bed, "p", WAITS);
-        ck_assert_uint_eq(word.body.handover_word.ticket.count, 0);
+        ck_assert_uint_eq(word.body.handover_notify.ticket.count, 0);
         passed_on(bed, &word, SL_OK);
 
         bring_accepted(bed);
 
         word = word_to(bed, "p", WAITS); /* at once */
         struct sl_item_ticket want = ticket_of("b1", 2);
-        ck_assert_uint_eq(word.body.handover_word.ticket.count, 1);
-        const struct sl_item_ticket *ticket = &word.body.handover_word.ticket.at[0];
+        ck_assert_uint_eq(word.body.handover_notify.ticket.count, 1);
+        const struct sl_item_ticket *ticket = &word.body.handover_notify.ticket.at[0];
         ck_assert_uint_eq(ticket->bytes.length, ticket_length);
         ck_assert_mem_eq(ticket->bytes.at, ticket_bytes, ticket_length);
         ck_assert_uint_eq(ticket->first_block, 0);
         ck_assert_uint_eq(ticket->block_end, 2);
         ck_assert_uint_eq(ticket->keys_low, want.keys_low);
-        receipt_is(&word.body.handover_word, "d", "b1", 2);
+        receipt_is(&word.body.handover_notify, "d", "b1", 2);
         bed_end(bed);
     }
 END_TEST
@@ -234,7 +234,7 @@ START_TEST(prefills_failure_ends_decode_with_its_reason)
         ck_assert(reply.body.load_reply.fenced);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         while (says(bed, &word)) {
-            ck_assert_uint_eq(word.body.handover_word.state, GAVE_UP);
+            ck_assert_uint_eq(word.body.handover_notify.state, GAVE_UP);
         }
         bed_end(bed);
     }
@@ -253,7 +253,7 @@ START_TEST(decode_that_fails_says_that_it_gave_up)
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_CANCELLED);
         told(bed, "p", GAVE_UP);
         fake_advance(&bed->fake, 4 * AGAIN_NS);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         /* Prefill had committed meanwhile: its hold need not wait for the deadline. */
         struct sl_item_receipt receipt = receipt_of_node("p", "b1", 2);
         ck_assert_int_eq(
@@ -279,7 +279,7 @@ START_TEST(decode_that_knows_of_the_commit_gives_up_by_its_release)
 
         ck_assert_int_eq(reply_to(bed, recv).code, SL_ERR_HANDOVER);
         ck_assert(release_sent(bed, &receipt));
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         bed_end(bed);
     }
 END_TEST
@@ -291,7 +291,7 @@ START_TEST(a_prefill_at_this_node_is_not_asked)
         struct bed *bed = bed_make(named);
         (void)decode_from(bed, here[_i]);
         fake_advance(&bed->fake, 4 * AGAIN_NS);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         bed_end(bed);
     }
 END_TEST
@@ -333,9 +333,9 @@ START_TEST(a_word_that_is_not_prefills_changes_nothing)
 
         ck_assert_int_eq(hears(bed, hostile[_i].heard), hostile[_i].want);
 
-        ck_assert_uint_eq(metric(bed, "words_refused"), 1);
+        ck_assert_uint_eq(metric(bed, "notifications_refused"), 1);
         ck_assert(!sent(bed, "swapper.0", SL_MSG_COPY));
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         ck_assert_int_eq(
             hears(bed, (struct heard){.node = "p", .state = COMMITTED, .receipt = &receipt}),
             SL_OK);
@@ -356,7 +356,7 @@ START_TEST(a_load_that_names_no_node_believes_none)
             SL_ERR_PERMISSION);
         ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = FAILED}),
                          SL_ERR_PERMISSION);
-        ck_assert_uint_eq(metric(bed, "words_refused"), 2);
+        ck_assert_uint_eq(metric(bed, "notifications_refused"), 2);
         bed_end(bed);
     }
 END_TEST
@@ -372,7 +372,7 @@ START_TEST(words_of_what_nobody_knows_leave_nothing)
         ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = GAVE_UP}), SL_OK);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         ck_assert_int_eq(hears(bed, (struct heard){.node = "p", .state = TAKEN}), SL_ERR_INVALID);
-        ck_assert_uint_eq(metric(bed, "words_refused"), 0);
+        ck_assert_uint_eq(metric(bed, "notifications_refused"), 0);
         ck_assert_uint_eq(metric(bed, "releases_refused"), 1);
         ck_assert(!release_sent(bed, &receipt));
         bed_end(bed);
@@ -403,14 +403,14 @@ START_TEST(what_no_word_can_be_is_refused_by_the_codec)
         memset(name_of_32, 'n', 32);
         ck_assert_int_eq(sl_codec_create(SL_MIB, &codec, NULL), SL_OK);
         struct sl_msg msg = {
-            .type = SL_MSG_HANDOVER_WORD, .sender = sl_text_of("transporter.0"), .seq = 1};
-        msg.body.handover_word =
-            (struct sl_body_handover_word){.node = sl_text_of(unspeakable[_i].node),
-                                           .handover_id = unspeakable[_i].id,
-                                           .state = unspeakable[_i].state,
-                                           .reason = sl_text_of("")};
-        msg.body.handover_word.ticket.at = unspeakable[_i].ticket;
-        msg.body.handover_word.ticket.count = unspeakable[_i].ticket != NULL ? 1 : 0;
+            .type = SL_MSG_HANDOVER_NOTIFY, .sender = sl_text_of("transporter.0"), .seq = 1};
+        msg.body.handover_notify =
+            (struct sl_body_handover_notify){.node = sl_text_of(unspeakable[_i].node),
+                                             .handover_id = unspeakable[_i].id,
+                                             .state = unspeakable[_i].state,
+                                             .reason = sl_text_of("")};
+        msg.body.handover_notify.ticket.at = unspeakable[_i].ticket;
+        msg.body.handover_notify.ticket.count = unspeakable[_i].ticket != NULL ? 1 : 0;
 
         ck_assert_int_eq(sl_codec_encode(codec, &msg, &frame, &length, NULL), SL_ERR_INVALID);
 
@@ -435,18 +435,18 @@ START_TEST(decode_that_waits_is_told_of_the_commit)
         if (_i == DURING) {
             ck_assert_int_eq(hears(bed, waits), SL_OK);
         }
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
 
         ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
         if (_i == AFTER) {
-            ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+            ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
             ck_assert_int_eq(hears(bed, waits), SL_OK);
         }
 
         struct sl_msg word = word_to(bed, node, COMMITTED);
-        receipt_is(&word.body.handover_word, "d", "b1", 2);
+        receipt_is(&word.body.handover_notify, "d", "b1", 2);
         passed_on(bed, &word, SL_ERR_UNREACHABLE);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         ck_assert_int_eq(hears(bed, waits), SL_OK); /* it was lost: decode asks again */
         told(bed, node, COMMITTED);
 
@@ -482,10 +482,10 @@ START_TEST(decode_that_waits_is_told_of_the_failure)
         }
 
         struct sl_msg word = word_to(bed, "q", FAILED);
-        ck_assert_uint_eq(word.body.handover_word.receipt.count, 0);
-        ck_assert_msg(strstr(reason, word.body.handover_word.reason.at) != NULL, "%s",
-                      word.body.handover_word.reason.at);
-        ck_assert_uint_gt(word.body.handover_word.reason.length, 0);
+        ck_assert_uint_eq(word.body.handover_notify.receipt.count, 0);
+        ck_assert_msg(strstr(reason, word.body.handover_notify.reason.at) != NULL, "%s",
+                      word.body.handover_notify.reason.at);
+        ck_assert_uint_gt(word.body.handover_notify.reason.length, 0);
         bed_end(bed);
     }
 END_TEST
@@ -514,7 +514,7 @@ START_TEST(a_failure_with_a_long_reason_is_told_too)
 
         ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INVALID);
         struct sl_msg word = word_to(bed, "q", FAILED);
-        ck_assert_ptr_nonnull(strstr(word.body.handover_word.reason.at, "keys: "));
+        ck_assert_ptr_nonnull(strstr(word.body.handover_notify.reason.at, "keys: "));
         bed_end(bed);
     }
 END_TEST
@@ -529,7 +529,7 @@ START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
                              i < 2 ? SL_OK : SL_ERR_LIMIT);
         }
         ck_assert_uint_eq(metric(bed, "handovers_active"), 2);
-        ck_assert_uint_eq(metric(bed, "words_refused"), 0);
+        ck_assert_uint_eq(metric(bed, "notifications_refused"), 0);
         uint64_t send =
             side_send(bed, SL_MSG_STORE, (struct side){.op_id = SEND, .id = ID + 9, .blocks = 1});
         struct sl_msg reply;
@@ -540,8 +540,8 @@ START_TEST(rows_of_peers_words_alone_are_bounded_and_end)
         struct sl_msg word;
         for (uint64_t i = 0; i < 2; i++) { /* decode is notified that no prefill arrived */
             ck_assert(says(bed, &word));
-            ck_assert_uint_eq(word.body.handover_word.state, FAILED);
-            ck_assert_str_eq(word.body.handover_word.node.at, "q");
+            ck_assert_uint_eq(word.body.handover_notify.state, FAILED);
+            ck_assert_str_eq(word.body.handover_notify.node.at, "q");
             passed_on(bed, &word, SL_OK);
         }
         fake_advance(&bed->fake, 20 * SL_NS_PER_S);
@@ -559,13 +559,13 @@ START_TEST(a_hand_over_has_one_decode)
                          SL_ERR_PERMISSION);
         ck_assert_int_eq(hears(bed, (struct heard){.node = "r", .state = GAVE_UP}),
                          SL_ERR_PERMISSION);
-        ck_assert_uint_eq(metric(bed, "words_refused"), 2);
+        ck_assert_uint_eq(metric(bed, "notifications_refused"), 2);
 
         uint64_t send = prefill(bed);
         ck_assert_int_eq(commit(bed, send, 2).code, SL_OK);
 
         told(bed, "q", COMMITTED);
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         bed_end(bed);
     }
 END_TEST
@@ -723,7 +723,7 @@ START_TEST(an_offer_that_does_not_fit_fails_both)
 
         ck_assert_int_eq(reply_to(bed, send).code, SL_ERR_INVALID);
         struct sl_msg word = word_to(bed, "q", FAILED);
-        ck_assert_ptr_nonnull(strstr(word.body.handover_word.reason.at, "ticket"));
+        ck_assert_ptr_nonnull(strstr(word.body.handover_notify.reason.at, "ticket"));
         bed_end(bed);
     }
 END_TEST
@@ -778,14 +778,14 @@ START_TEST(a_waiting_node_is_notified_of_an_earlier_commit)
         ck_assert_int_eq(hears(bed, waits), SL_OK);
         struct sl_msg ask = held_asked(bed);
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_ERR_NOT_FOUND});
-        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_WORD));
+        ck_assert(!sent(bed, "transporter.0", SL_MSG_HANDOVER_NOTIFY));
         ck_assert_int_eq(hears(bed, waits), SL_OK);
         ask = held_asked(bed);
 
         answer(bed, "registrar", &ask, (struct sl_msg){.code = SL_OK});
 
         struct sl_msg word = word_to(bed, "q", COMMITTED);
-        receipt_is(&word.body.handover_word, "d", "b1", 2);
+        receipt_is(&word.body.handover_notify, "d", "b1", 2);
         ck_assert_int_eq(hears(bed, waits), SL_OK);
         told(bed, "q", COMMITTED);
         ck_assert(!sent(bed, "registrar", SL_MSG_HOLD));

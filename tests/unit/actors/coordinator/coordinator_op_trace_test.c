@@ -24,8 +24,8 @@ static uint64_t load_send(struct bed *bed, uint64_t op_id, uint32_t count, const
 
 static struct sl_msg story_ask(struct bed *bed, const char *id, uint64_t skip)
 {
-    struct sl_msg msg = {.type = SL_MSG_OP_STORY};
-    msg.body.op_story = (struct sl_body_op_story){.id = sl_text_of(id), .skip = skip};
+    struct sl_msg msg = {.type = SL_MSG_OP_TRACE};
+    msg.body.op_trace = (struct sl_body_op_trace){.id = sl_text_of(id), .skip = skip};
     fake_give(&bed->fake, "client.1.0", &msg);
     return reply_to(bed, msg.seq);
 }
@@ -50,14 +50,14 @@ START_TEST(a_load_is_told_by_runs_of_blocks)
 
         struct sl_msg reply = story_ask(bed, "r1", 0);
 
-        const struct sl_body_op_story_reply *told = &reply.body.op_story_reply;
+        const struct sl_body_op_trace_reply *told = &reply.body.op_trace_reply;
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert_uint_eq(told->runs.count, 3);
-        ck_assert_uint_eq(told->runs.at[0].fate, SL_BLOCK_MEMORY);
+        ck_assert_uint_eq(told->runs.at[0].outcome, SL_BLOCK_MEMORY);
         ck_assert_uint_eq(told->runs.at[0].count, 2);
         ck_assert_uint_eq(told->runs.at[0].at_ns, 3 * SL_NS_PER_MS);
-        ck_assert_uint_eq(told->runs.at[1].fate, SL_BLOCK_MISSING);
-        ck_assert_uint_eq(told->runs.at[2].fate, SL_BLOCK_BEHIND);
+        ck_assert_uint_eq(told->runs.at[1].outcome, SL_BLOCK_MISSING);
+        ck_assert_uint_eq(told->runs.at[2].outcome, SL_BLOCK_BEHIND);
         ck_assert_uint_eq(told->keys.count, 2);
         ck_assert_uint_eq(told->keys_first, 2);
         ck_assert_msg(strncmp(told->keys.at[0].at, MODEL "/", sizeof(MODEL)) == 0, "%s",
@@ -76,12 +76,12 @@ START_TEST(an_op_under_way_is_told_with_what_it_waits_for)
 
         struct sl_msg reply = story_ask(bed, "1001", 0);
 
-        const struct sl_body_op_story_reply *told = &reply.body.op_story_reply;
+        const struct sl_body_op_trace_reply *told = &reply.body.op_trace_reply;
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert(told->running);
         ck_assert_str_eq(told->reason.at, "waiting for the engine's registration");
         ck_assert_str_eq(told->traceparent.at, "");
-        ck_assert_uint_eq(told->runs.at[0].fate, SL_BLOCK_OPEN);
+        ck_assert_uint_eq(told->runs.at[0].outcome, SL_BLOCK_OPEN);
         bed_end(bed);
     }
 END_TEST
@@ -101,8 +101,8 @@ START_TEST(the_last_ones_are_kept)
         }
 
         ck_assert_int_eq(story_ask(bed, "r0", 0).code, SL_ERR_NOT_FOUND);
-        ck_assert_uint_eq(story_ask(bed, "r1", 0).body.op_story_reply.trace, 0x1004);
-        ck_assert_uint_eq(story_ask(bed, "r1", 1).body.op_story_reply.trace, 0x1003);
+        ck_assert_uint_eq(story_ask(bed, "r1", 0).body.op_trace_reply.trace, 0x1004);
+        ck_assert_uint_eq(story_ask(bed, "r1", 1).body.op_trace_reply.trace, 0x1003);
         ck_assert_int_eq(story_ask(bed, "r1", 2).code, SL_ERR_NOT_FOUND);
         bed_end(bed);
     }

@@ -54,7 +54,7 @@ START_TEST(decode_has_its_pools_read_into_and_copies_nothing)
         ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE));
         ck_assert(!sent(bed, "registrar", SL_MSG_ABORT));
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
-        ck_assert_uint_eq(metric(bed, "pushes_straight"), 1);
+        ck_assert_uint_eq(metric(bed, "pushes_direct"), 1);
         bed_end(bed);
     }
 END_TEST
@@ -77,7 +77,7 @@ START_TEST(a_load_that_the_transporter_refuses_goes_through_storage)
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert(reply.body.load_reply.fenced);
         ck_assert(!sent(bed, "transporter.0", SL_MSG_FENCE)); /* nothing was begun */
-        ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
+        ck_assert_uint_eq(metric(bed, "pushes_direct_refused"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_active"), 0);
         bed_end(bed);
@@ -407,7 +407,7 @@ START_TEST(a_loan_that_is_refused_goes_through_storage)
 
         ck_assert_int_eq(reply.code, SL_OK);
         ck_assert(reply.body.store_reply.fenced); /* nothing was read */
-        ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
+        ck_assert_uint_eq(metric(bed, "pushes_direct_refused"), 1);
         ck_assert_uint_eq(metric(bed, "handovers_fallen_back"), 1);
         (void)side_begin(/* its ticket, or its decode: the next one has others */
                          bed, SL_MSG_STORE,
@@ -672,7 +672,7 @@ START_TEST(a_loan_that_fails_while_blocks_are_looked_at_ends_behind_the_look)
         ck_assert(!sent(bed, "transporter.0", SL_MSG_LEND));
         struct sl_msg reserve = take(bed, "registrar", SL_MSG_RESERVE);
         ck_assert_uint_gt(reserve.body.reserve.groups.count, 0); /* through storage */
-        ck_assert_uint_eq(metric(bed, "pushes_straight_refused"), 1);
+        ck_assert_uint_eq(metric(bed, "pushes_direct_refused"), 1);
         bed_end(bed);
     }
 END_TEST

@@ -752,7 +752,7 @@ START_TEST(promotion_without_room_lets_the_blocks_before_go_first)
     }
 END_TEST
 
-/* A look-up's end belongs to the slice as it was then: a slice that is shortened for lack of space
+/* A lookup's end belongs to the slice as it was then: a slice that is shortened for lack of space
  * does not end the load. */
 static const struct {
     bool first_in_memory; /* else the slice is halved */

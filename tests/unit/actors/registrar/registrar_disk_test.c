@@ -782,7 +782,7 @@ static const char *reason_of(struct node *node, const char *key)
     msg.body.explain.keys = (struct sl_texts){.at = texts, .count = 1};
     fake_give(&node->fake, "client.1", &msg);
     ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-    const struct sl_item_story *story = &reply.body.explain_reply.items.at[0];
+    const struct sl_item_explanation *story = &reply.body.explain_reply.items.at[0];
     (void)snprintf(text, sizeof(text), "%.*s", (int)story->text.length, story->text.at);
     return text;
 }
@@ -1376,14 +1376,14 @@ START_TEST(scan_that_was_made_before_the_fence_begins_again)
         fake_answer(&node->fake, "tierer.0", &fence, &ok);
         msg.body.disk_found.first = true;
         msg.body.disk_found.last = true;
-        msg.body.disk_found.heard_fence = 1; /* none */
+        msg.body.disk_found.known_fence = 1; /* none */
         fake_give(&node->fake, "tierer.0", &msg);
         ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_BUSY);
         ck_assert_uint_eq(node_metric(node, "disk_ready"), 0);
 
         msg.seq = 0;
-        msg.body.disk_found.heard_fence = fence.seq + 1;
+        msg.body.disk_found.known_fence = fence.seq + 1;
         fake_give(&node->fake, "tierer.0", &msg);
 
         ck_assert(fake_take_reply(&node->fake, "tierer.0", msg.seq, &reply));
@@ -1411,7 +1411,7 @@ static struct node *node_that_found_a(struct sl_item_found *item, struct sl_msg 
     ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
     fake_answer(&node->fake, "tierer.0", &fence, &ok);
     *found = found_whole(item, boot_generation(node));
-    found->body.disk_found.heard_fence = fence.seq + 1;
+    found->body.disk_found.known_fence = fence.seq + 1;
     ck_assert_int_eq(told(node, found), SL_OK);
     ck_assert(on_disk(node, "a"));
     return node;
@@ -1424,7 +1424,7 @@ static void nothing_is_found(struct node *node, struct sl_msg *found)
     ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence));
     fake_answer(&node->fake, "tierer.0", &fence, &ok);
     found->seq = 0;
-    found->body.disk_found.heard_fence = fence.seq + 1;
+    found->body.disk_found.known_fence = fence.seq + 1;
     found->body.disk_found.items.count = 0;
     ck_assert_int_eq(told(node, found), SL_OK);
     ck_assert_uint_eq(node_metric(node, "disk_ready"), 1);
@@ -1493,7 +1493,7 @@ START_TEST(the_rest_of_an_earlier_scan_tells_nothing)
         if (fake_take(&node->fake, "tierer.0", SL_MSG_FENCE, &fence)) {
             fake_answer(&node->fake, "tierer.0", &fence, &ok);
             found.seq = 0;
-            found.body.disk_found.heard_fence = fence.seq + 1;
+            found.body.disk_found.known_fence = fence.seq + 1;
             err = told(node, &found);
         }
         ck_assert_int_eq(err, SL_OK);

@@ -3,7 +3,7 @@
 #include "actors/registrar/memory/evict.h"
 #include "actors/registrar/records/ghosts.h"
 #include "actors/registrar/records/units.h"
-#include "actors/registrar/writers/parked.h"
+#include "actors/registrar/writers/space_queue.h"
 #include "tests/unit/actors/registrar/registrar_support.h"
 
 #include <unistd.h>
@@ -418,7 +418,7 @@ void *__real_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_malloc(size_t bytes)
 {
-    size_t copy = sizeof(struct reg_parked) + 64 * (1003 + sizeof(struct sl_item_want));
+    size_t copy = sizeof(struct reg_space_waiter) + 64 * (1003 + sizeof(struct sl_item_want));
     return no_memory && bytes == copy ? NULL : __real_malloc(bytes);
 }
 
@@ -689,7 +689,7 @@ START_TEST(what_went_and_why_is_remembered)
     }
 END_TEST
 
-static struct sl_item_story story(struct node *node, const char *key)
+static struct sl_item_explanation story(struct node *node, const char *key)
 {
     struct sl_text text = sl_text_of(key);
     struct sl_msg msg = {.type = SL_MSG_EXPLAIN}, reply;
@@ -733,7 +733,7 @@ END_TEST
 
 static const char *evicted_text(struct node *node, const char *key, char out[256])
 {
-    struct sl_item_story told = story(node, key);
+    struct sl_item_explanation told = story(node, key);
     ck_assert_uint_eq(told.code, SL_ERR_NOT_FOUND);
     snprintf(out, 256, "%s", told.text.at);
     return out;

@@ -729,7 +729,7 @@ static const struct {
     bool own_space;
     uint64_t generation; /* 0: any is valid */
     uint64_t length;
-} strangers[] = {
+} unauth[] = {
     {"the extent of another record", false, 0, 100},
     {"a generation that was never given out", true, UINT64_MAX, 100},
     {"no bytes", true, 0, 0},
@@ -744,19 +744,19 @@ START_TEST(a_record_that_no_registrar_wrote_is_dropped)
         ck_assert(node_entry(node, "a", &entry));
         uint64_t used = node_metric(node, "used_bytes");
         struct sl_extent extent = entry.extent;
-        extent.offset_bytes += strangers[_i].own_space ? 64 * 4096 : 0;
-        extent.generation = strangers[_i].generation != 0 ? strangers[_i].generation
-                            : strangers[_i].length == 200 ? 0
-                                                          : extent.generation - 1;
-        extent.length_bytes = strangers[_i].length;
+        extent.offset_bytes += unauth[_i].own_space ? 64 * 4096 : 0;
+        extent.generation = unauth[_i].generation != 0 ? unauth[_i].generation
+                            : unauth[_i].length == 200 ? 0
+                                                       : extent.generation - 1;
+        extent.length_bytes = unauth[_i].length;
         fake_stop(&node->fake);
         index_insert_behind(node, "b", &extent);
         struct sl_error why = {0};
         ck_assert_msg(fake_start(&node->fake, &why) == SL_OK, "%s", why.text);
 
         ck_assert_msg(node_is_visible(node, "a") != node_is_visible(node, "b"), "%s",
-                      strangers[_i].what);
-        ck_assert(strangers[_i].own_space ? node_is_visible(node, "a") : true);
+                      unauth[_i].what);
+        ck_assert(unauth[_i].own_space ? node_is_visible(node, "a") : true);
         ck_assert_uint_eq(node_metric(node, "used_bytes"), used);
         ck_assert_int_eq(node_remove(node, "client.1", node_is_visible(node, "a") ? "a" : "b"),
                          SL_OK);
@@ -868,8 +868,7 @@ static Suite *restart_suite(void)
                         SL_COUNT(kept_lots));
     tcase_add_test(restart, the_boot_generation_tells_a_new_registrar);
     tcase_add_test(restart, a_second_registrar_is_kept_out);
-    tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0,
-                        SL_COUNT(strangers));
+    tcase_add_loop_test(restart, a_record_that_no_registrar_wrote_is_dropped, 0, SL_COUNT(unauth));
     tcase_add_test(restart, churn_and_restarts_lose_nothing);
     tcase_add_test(restart, a_hundred_thousand_objects_are_back_quickly);
     suite_add_tcase(suite, restart);

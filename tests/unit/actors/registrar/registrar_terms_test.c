@@ -22,7 +22,7 @@ static struct sl_leases *leases_of(struct node *node)
     return leases;
 }
 
-/* Returns the end of the lease that this look-up takes. */
+/* Returns the end of the lease that this lookup takes. */
 static uint64_t look(struct node *node, const struct sl_leases *leases, const char *key)
 {
     struct sl_key text = {key, (uint32_t)strlen(key)};
@@ -508,11 +508,11 @@ START_TEST(bundles_of_many_members_come_and_go)
     }
 END_TEST
 
-/* ---- blocks that a look-up holds; by default nodes let it ---- */
+/* ---- blocks that a lookup holds; by default nodes let it ---- */
 
 #define BLOCK_PARTS 2u
 
-/* Returns the end of the hold that this look-up takes; 0: not found. */
+/* Returns the end of the hold that this lookup takes; 0: not found. */
 static uint64_t hold(struct node *node, const struct sl_leases *leases, const char *block)
 {
     struct sl_key text = {block, (uint32_t)strlen(block)};

@@ -1009,7 +1009,7 @@ START_TEST(unknown_engines_end_their_copies)
     }
 END_TEST
 
-START_TEST(parked_copies_end_at_their_deadline)
+START_TEST(waiter_copies_end_at_their_deadline)
     {
         struct sl_msg reply;
         uint32_t answers = 0;
@@ -1317,7 +1317,7 @@ int main(void)
                         SL_COUNT(bad_items));
     tcase_add_test(cases, another_ranks_copy_is_refused);
     tcase_add_test(cases, unknown_engines_end_their_copies);
-    tcase_add_test(cases, parked_copies_end_at_their_deadline);
+    tcase_add_test(cases, waiter_copies_end_at_their_deadline);
     tcase_add_test(cases, slow_copies_end_at_their_deadline_with_what_was_done);
     tcase_add_test(cases, a_dead_engine_is_unmapped);
     tcase_add_test(cases, memory_that_is_revoked_is_unmapped_before_the_answer);

@@ -330,7 +330,7 @@ static void found_take(struct sl_msg *found)
     }
 }
 
-static uint64_t heard_fence; /* as the last scan says */
+static uint64_t known_fence; /* as the last scan says */
 
 /* A new registrar sends HELLO: the actor reports its values, into known[].found and places. */
 static void scan(void)
@@ -344,7 +344,7 @@ static void scan(void)
         uint64_t codes[4096] = {0};
         found_take(&found);
         ck_assert_uint_eq(found.body.disk_found.boot_generation, boot_generation);
-        heard_fence = found.body.disk_found.heard_fence;
+        known_fence = found.body.disk_found.known_fence;
         last = found.body.disk_found.last;
         for (uint64_t i = 0; i < found.body.disk_found.items.count; i++) {
             const struct sl_item_found *item = &found.body.disk_found.items.at[i];
@@ -408,7 +408,7 @@ START_TEST(what_comes_behind_a_fence_of_everything_is_not_done)
         ck_assert_int_eq(reply.code, SL_ERR_TIMEOUT);
         ck_assert_int_eq(write_value(4), SL_OK); /* later requests are carried out */
         scan();
-        ck_assert_uint_eq(heard_fence, fence.seq + 1);
+        ck_assert_uint_eq(known_fence, fence.seq + 1);
     }
 END_TEST
 

@@ -74,7 +74,7 @@ static struct sl_control *control_of_node(const char *node, const char *listen)
                                                .message_bytes_max = 4096,
                                                .unauthenticated_max = unauthenticated_max,
                                                .of_address_max = of_address_max,
-                                               .stranger = key_refused,
+                                               .unauth = key_refused,
                                                .context = &bed};
     ck_assert_msg(sl_control_open(&options, &control, &why) == SL_OK, "%s", why.text);
     return control;
@@ -345,10 +345,10 @@ END_TEST
 
 static uint32_t places_taken(void)
 {
-    const struct control_connections *strangers = of(bed.listener)->strangers;
+    const struct control_connections *unauth = of(bed.listener)->unauth;
     uint32_t taken = 0;
-    for (uint32_t i = 0; i < strangers->high; i++) {
-        taken += strangers->places[i].fd >= 0 ? 1 : 0;
+    for (uint32_t i = 0; i < unauth->high; i++) {
+        taken += unauth->places[i].fd >= 0 ? 1 : 0;
     }
     return taken;
 }

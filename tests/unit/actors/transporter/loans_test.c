@@ -556,7 +556,7 @@ START_TEST(blocks_go_from_pool_to_pool)
         /* Each part once, and the shared one once more for the other rank. */
         ck_assert_uint_eq(metric("copied_bytes"), 2 * SHARED + 2 * LONE);
         ck_assert_uint_eq(metric("landed_bytes"), SHARED + 2 * LONE);
-        ck_assert_uint_eq(metric("lent_bytes"), SHARED + 2 * LONE);
+        ck_assert_uint_eq(metric("pool_read_bytes"), SHARED + 2 * LONE);
         for (uint32_t rank = 0; rank < RANKS; rank++) { /* nothing beside the blocks is touched */
             for (uint32_t pool = 0; pool < 2; pool++) {
                 for (uint64_t i = 0; i < part_bytes(pool); i++) {
@@ -1645,7 +1645,7 @@ START_TEST(a_peer_reads_what_is_lent_to_it_and_nothing_behind_the_end)
         told.body.peer_lend.number = 2;
         b_answers(&told, SL_OK);
         replied(PREFILL, seq, SL_OK);
-        ck_assert_uint_eq(metric("lent_bytes"), SHARED + 2 * LONE);
+        ck_assert_uint_eq(metric("pool_read_bytes"), SHARED + 2 * LONE);
         nothing_is_left();
         ck_assert_int_ne(b_reads(key, LONE, 2), SL_OK);
         bed_close();
@@ -1842,12 +1842,12 @@ START_TEST(rights_have_a_bound)
         ho = bed.self->handover;
         prefill_computes(FROM);
         ticket_of("b");
-        ho->places_open = HO_LENT_PLACES_MAX - 1; /* of others, which may end theirs */
+        ho->places_open = HO_LOAN_PLACES_MAX - 1; /* of others, which may end theirs */
         uint64_t seq = lend_all();
         ck_assert(unanswered(PREFILL, seq));
         ck_assert_uint_eq(fake_net_count(&bed.net, "b", SL_MSG_PEER_LEND), 0);
         if (_i == 0) {
-            ho->places_open -= HO_LENT_PLACES_MAX - 1;
+            ho->places_open -= HO_LOAN_PLACES_MAX - 1;
             later(6 * SL_NS_PER_MS);
             (void)b_was_told(1);
         } else if (_i == 1) {

@@ -152,7 +152,7 @@ static const struct {
     bool greeted, answer;
 } foreign[] = {
     {"b", SL_MSG_PEER_PIN, false, false}, /* no greeting before it */
-    {"b", SL_MSG_PEER_UNPIN, false, false},    {"b", SL_MSG_HANDOVER_WORD, false, false},
+    {"b", SL_MSG_PEER_UNPIN, false, false},    {"b", SL_MSG_HANDOVER_NOTIFY, false, false},
     {"c", SL_MSG_PEER_HELLO, false, false}, /* another's name */
     {"a", SL_MSG_PEER_HELLO, false, false}, /* our own */
     {"b", SL_MSG_FENCE, true, false},       /* the node's own messages */
@@ -182,8 +182,8 @@ START_TEST(what_is_not_for_a_peer_to_say_gets_nothing)
             msg.body.hold.hold_id = 1;
         } else if (msg.type == SL_MSG_LANDED) {
             msg.body.landed.handover = 1;
-        } else if (msg.type == SL_MSG_HANDOVER_WORD) {
-            msg.body.handover_word = (struct sl_body_handover_word){
+        } else if (msg.type == SL_MSG_HANDOVER_NOTIFY) {
+            msg.body.handover_notify = (struct sl_body_handover_notify){
                 .node = sl_text_of("b"), .handover_id = 1, .state = 3};
         }
 
@@ -498,29 +498,29 @@ static void ticket_is(const struct sl_item_ticket *got)
 
 START_TEST(a_word_goes_to_the_other_node_as_it_is)
     {
-        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 8}, reply, told;
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_NOTIFY, .trace_id = 8}, reply, told;
         bed_open("b@host:1");
-        WORD_FILL(msg.body.handover_word, _i);
-        msg.body.handover_word.node = sl_text_of("b");
+        WORD_FILL(msg.body.handover_notify, _i);
+        msg.body.handover_notify.node = sl_text_of("b");
 
         fake_give(&bed.fake, "coordinator", &msg);
 
         ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_OK);
-        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 1);
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_WORD, &told));
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_NOTIFY), 1);
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_NOTIFY, &told));
         ck_assert_uint_eq(told.trace_id, 8);
-        WORD_IS(told.body.handover_word, _i);
+        WORD_IS(told.body.handover_notify, _i);
         bed_close();
     }
 END_TEST
 
 START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
     {
-        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD, .trace_id = 8}, told, reply;
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_NOTIFY, .trace_id = 8}, told, reply;
         bed_open("");
-        WORD_FILL(msg.body.handover_word, _i);
-        msg.body.handover_word.node = sl_text_of("a"); /* as b sees it */
+        WORD_FILL(msg.body.handover_notify, _i);
+        msg.body.handover_notify.node = sl_text_of("a"); /* as b sees it */
         (void)peer_says("b", "b", hello_of("b", 3), false);
 
         (void)snprintf(bed.fake.unreachable, sizeof(bed.fake.unreachable), "coordinator");
@@ -528,12 +528,12 @@ START_TEST(a_word_of_a_peer_goes_to_the_coordinator_with_its_name)
         bed.fake.unreachable[0] = '\0'; /* the first connection takes a moment */
         fake_advance(&bed.fake, 10 * SL_NS_PER_MS);
 
-        ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_WORD, &told));
-        ck_assert_str_eq(told.body.handover_word.node.at, "b");
+        ck_assert(fake_take(&bed.fake, "coordinator", SL_MSG_HANDOVER_NOTIFY, &told));
+        ck_assert_str_eq(told.body.handover_notify.node.at, "b");
         ck_assert_uint_eq(told.trace_id, 8);
-        WORD_IS(told.body.handover_word, _i);
-        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 0); /* it is not passed on */
-        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_WORD_REPLY, &reply));
+        WORD_IS(told.body.handover_notify, _i);
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_NOTIFY), 0); /* it is not passed on */
+        ck_assert(fake_net_last(&bed.net, "b", SL_MSG_HANDOVER_NOTIFY_REPLY, &reply));
         ck_assert_uint_eq(reply.reply_to, seq);
         ck_assert_int_eq(reply.code, SL_OK);
         bed_close();
@@ -544,28 +544,28 @@ static const char *const not_asked[] = {"stranger", "a", "asks"};
 
 START_TEST(a_word_for_a_node_that_cannot_be_asked_is_answered_so)
     {
-        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD}, reply;
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_NOTIFY}, reply;
         bed_open("b@host:1");
         (void)peer_says("asks", "asks", hello_of("asks", 3), false); /* its address is not known */
-        WORD_FILL(msg.body.handover_word, 1);
-        msg.body.handover_word.node = sl_text_of(not_asked[_i]);
+        WORD_FILL(msg.body.handover_notify, 1);
+        msg.body.handover_notify.node = sl_text_of(not_asked[_i]);
 
         fake_give(&bed.fake, "coordinator", &msg);
 
         ck_assert(fake_take_reply(&bed.fake, "coordinator", msg.seq, &reply));
         ck_assert_int_eq(reply.code, SL_ERR_UNREACHABLE);
         ck_assert_ptr_nonnull(strstr(reply.text.at, not_asked[_i]));
-        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_WORD), 0);
+        ck_assert_uint_eq(letters_of(SL_MSG_HANDOVER_NOTIFY), 0);
         bed_close();
     }
 END_TEST
 
 START_TEST(a_word_that_cannot_be_sent_is_answered_so)
     {
-        struct sl_msg msg = {.type = SL_MSG_HANDOVER_WORD}, reply;
+        struct sl_msg msg = {.type = SL_MSG_HANDOVER_NOTIFY}, reply;
         bed_open("b@host:1");
-        WORD_FILL(msg.body.handover_word, 1);
-        msg.body.handover_word.node = sl_text_of("b");
+        WORD_FILL(msg.body.handover_notify, 1);
+        msg.body.handover_notify.node = sl_text_of("b");
         bed.net.cut = true;
 
         fake_give(&bed.fake, "coordinator", &msg);
@@ -1481,7 +1481,7 @@ END_TEST
 static struct {
     struct sl_directory_member members[80];
     uint32_t member_count, lookup_count, flush_count;
-    uint32_t flushed_count; /* look-ups before the latest flush */
+    uint32_t flushed_count; /* lookups before the latest flush */
     struct sl_directory_lookup last;
     uint64_t ids[SL_DIRECTORY_KEYS_MAX];
     sl_err answer;
@@ -1561,7 +1561,7 @@ static void book_close(const char *keys)
     bed_close();
 }
 
-/* The directory answers the last look-up: the holders of each key (letters; NULL: none) */
+/* The directory answers the last lookup: the holders of each key (letters; NULL: none) */
 static void directory_answers(const char *const *holders)
 {
     static struct sl_directory_found found[SL_DIRECTORY_KEYS_MAX];
@@ -2048,14 +2048,14 @@ START_TEST(questions_to_the_directory_are_bounded)
         }
         ck_assert_uint_eq(book.lookup_count, SL_DIRECTORY_LOOKUPS_MAX);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 0);
-        (void)fetch_send((const char *const[]){"more"}, 1); /* sent without a look-up */
+        (void)fetch_send((const char *const[]){"more"}, 1); /* sent without a lookup */
         ck_assert_uint_eq(book.lookup_count, SL_DIRECTORY_LOOKUPS_MAX);
         ck_assert_uint_eq(letters_of(SL_MSG_PEER_PIN), 1);
         book_close("abc");
     }
 END_TEST
 
-/* A BRING of more keys than a look-up takes, and one that ends during the look-up. */
+/* A BRING of more keys than a lookup takes, and one that ends during the lookup. */
 START_TEST(a_large_fetch_asks_in_batches)
     {
         static struct sl_text texts[SL_DIRECTORY_KEYS_MAX + 10];
@@ -2085,7 +2085,7 @@ START_TEST(a_large_fetch_asks_in_batches)
     }
 END_TEST
 
-/* Regression: if the last look-up of a BRING was full, nothing sent it, and the directory had it
+/* Regression: if the last lookup of a BRING was full, nothing sent it, and the directory had it
  * only when a timer ran out. */
 START_TEST(a_fetch_of_full_batches_is_sent_at_once)
     {

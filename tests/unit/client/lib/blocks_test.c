@@ -1,4 +1,4 @@
-/* tests/unit/client/lib/blocks_test.c - look-ups of blocks by the engine's keys, in an index that
+/* tests/unit/client/lib/blocks_test.c - lookups of blocks by the engine's keys, in an index that
  * the test writes itself: present blocks, the blocks that a prefix needs, held blocks, and threads
  * that read during writes. */
 #include "client/lib/engine.h"

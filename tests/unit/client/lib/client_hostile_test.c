@@ -848,7 +848,7 @@ static sl_err torn_stat(struct sl_client *client, const struct sl_object_key *ke
 static sl_err (*const torn_looks[])(struct sl_client *client, const struct sl_object_key *keys,
                                     sl_err *codes) = {torn_exist, torn_stat};
 
-/* The time of one look-up is waited for once, not for each: that would be 30 s. */
+/* The time of one lookup is waited for once, not for each: that would be 30 s. */
 START_TEST(a_batch_of_look_ups_waits_once_for_what_stays_torn)
     {
         struct node node = {.setting = "op_timeout=100ms"};

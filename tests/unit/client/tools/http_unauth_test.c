@@ -142,7 +142,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("http_strangers");
+    Suite *suite = suite_create("http_unauth");
     TCase *tests = tcase_create("ports");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);

@@ -71,11 +71,11 @@ class Sessions(unittest.TestCase):
         self.assertEqual(replay_trace.pauses_of(trace(*self.rows, times=(0, 5, 70, 80, 100))), [70, 0, 30, 0, 0])
 
     def test_what_is_said_follows_the_share(self):
-        for ends_told, hints_right, at_end, at_others in ((None, None, UNKNOWN, UNKNOWN), (0, None, UNKNOWN, UNKNOWN), (1, None, ENDS, UNKNOWN),
+        for ends_reported, hints_right, at_end, at_others in ((None, None, UNKNOWN, UNKNOWN), (0, None, UNKNOWN, UNKNOWN), (1, None, ENDS, UNKNOWN),
                                                           (None, 0, GOES_ON, ENDS), (None, 1, ENDS, GOES_ON)):
             for request in range(1000):
-                self.assertEqual(replay_trace.session_hint(ends_told, hints_right, 7, True, request), at_end)
-                self.assertEqual(replay_trace.session_hint(ends_told, hints_right, 7, False, request), at_others)
+                self.assertEqual(replay_trace.session_hint(ends_reported, hints_right, 7, True, request), at_end)
+                self.assertEqual(replay_trace.session_hint(ends_reported, hints_right, 7, False, request), at_others)
 
     def test_a_seed_draws_the_same_and_another_one_others(self):
         said = {seed: [replay_trace.session_hint(0.3, None, seed, True, request) for request in range(10000)] for seed in (1, 2)}
@@ -140,7 +140,7 @@ class Engine:
 
 def played(engine, requests, dropped=lambda: 0, **options):
     asked = dict(ranks=1, pools=1, layers=1, block_bytes=4096, device_blocks=8, op_timeout=10**9, first=0, window=0, progress=False, speed=None, json="-",
-                 prefill_rate=0, prefill_doubles=0, prefill_untold=False, ends_told=None, hints_right=None, pauses_told=0, published=0, hint_seed=1,
+                 prefill_rate=0, prefill_doubles=0, prefill_unreported=False, ends_reported=None, hints_right=None, pauses_reported=0, published=0, hint_seed=1,
                  keys_of_pairs=False, key_of_cut_block=True, key_format="sluice")
     side = SimpleNamespace(engine=engine, known=set(), dropped=dropped)
     return replay.Replay(SimpleNamespace(**{**asked, **options}), requests, [side]).play_all()
@@ -232,7 +232,7 @@ class Times(unittest.TestCase):
         requests = trace([1], [1, 2], [1, 2, 3], times=(0, 9 * 10**18, 2**63 - 1))
         slept = []
         with mock.patch("time.sleep", slept.append):
-            played(Engine(), requests, speed=1e-300, pauses_told=1, pauses_right=1, pause_error=0)
+            played(Engine(), requests, speed=1e-300, pauses_reported=1, pauses_right=1, pause_error=0)
             engine = Engine()
             engine.request.token_count = 1 << 26
             played(engine, requests, prefill_rate=1, prefill_doubles=1)

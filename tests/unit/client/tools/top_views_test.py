@@ -95,7 +95,7 @@ class Lines(unittest.TestCase):
         self.assertEqual(top.line_text(b"\x9b".decode(errors="surrogateescape"), 80), "\\x9b")
         self.assertEqual(top.line_text("ab\033", 5), "ab")
         state = taken(top.State("here", view="peers"), 1, {})
-        state.nodes = [{"name": "a\033[2J", "state": "alive", "link": "tcp", "round_trip_ns": 0, "heard_ago_ns": 0, "read_bytes": 0, "failures": 0}]
+        state.nodes = [{"name": "a\033[2J", "state": "alive", "link": "tcp", "round_trip_ns": 0, "last_seen_ago_ns": 0, "read_bytes": 0, "failures": 0}]
         self.assertTrue(any("a\\x1b[2J" in line for line in drawn(state)))
 
     def test_rows_are_sorted_and_left_out(self):

@@ -175,7 +175,7 @@ static const struct {
     uint32_t type;
     uint64_t seq_off;
     const char *from;
-} strangers[] = {
+} unauth[] = {
     {SL_MSG_FLUSH_REPLY, 1, "registrar"}, {SL_MSG_COMMIT_REPLY, 0, "registrar"},
     {SL_MSG_FLUSH_REPLY, 0, "registra"},  {SL_MSG_FLUSH_REPLY, 0, "registrar2"},
     {SL_MSG_FLUSH, 0, "registrar"},
@@ -189,8 +189,8 @@ START_TEST(foreign_answer_ends_nothing)
         uint64_t seq = 0;
         ck_assert_int_eq(sl_calls_send(calls, "registrar", &flush, 3 * SL_NS_PER_S, 42, &seq),
                          SL_OK);
-        struct sl_msg reply = answer_to(seq + strangers[_i].seq_off, strangers[_i].from);
-        reply.type = strangers[_i].type;
+        struct sl_msg reply = answer_to(seq + unauth[_i].seq_off, unauth[_i].from);
+        reply.type = unauth[_i].type;
 
         ck_assert(!sl_calls_match(calls, &reply, &call));
 
@@ -514,7 +514,7 @@ int main(void)
     tcase_add_test(calls, an_answer_at_its_deadline_leaves_a_line);
     tcase_add_test(calls, answer_ends_its_call_once);
     tcase_add_test(calls, call_outlives_a_peer_that_drains);
-    tcase_add_loop_test(calls, foreign_answer_ends_nothing, 0, SL_COUNT(strangers));
+    tcase_add_loop_test(calls, foreign_answer_ends_nothing, 0, SL_COUNT(unauth));
     tcase_add_test(calls, unanswered_call_is_sent_again_with_what_is_left_of_its_budget);
     tcase_add_test(calls, call_ends_once_at_its_deadline);
     tcase_add_test(calls, unreachable_peer_is_tried_again_soon);

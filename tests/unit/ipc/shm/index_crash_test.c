@@ -279,7 +279,7 @@ static void view_lines(const struct sl_index_view *view, char lines[SL_COUNT(key
     }
 }
 
-/* Checks that every visible object is once in the scan, with the entry that a look-up finds. */
+/* Checks that every visible object is once in the scan, with the entry that a lookup finds. */
 static void check_scan(const struct sl_index_view *view)
 {
     uint64_t cursor = 0;

@@ -510,7 +510,7 @@ START_TEST(blocks_are_held_as_long_as_the_node_allows)
     }
 END_TEST
 
-/* Closed permanently, as by a stopped registrar: a look-up without a hold finds it. */
+/* Closed permanently, as by a stopped registrar: a lookup without a hold finds it. */
 START_TEST(a_block_that_is_being_evicted_is_not_held)
     {
         struct lease_bed at = leases_make(TTL);

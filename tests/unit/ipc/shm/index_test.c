@@ -1,4 +1,4 @@
-/* tests/unit/ipc/shm/index_test.c - look-ups, claims, blocks, switching, limits; a model with
+/* tests/unit/ipc/shm/index_test.c - lookups, claims, blocks, switching, limits; a model with
  * restarts; readers under churn. */
 #include "tests/unit/ipc/shm/index_support.h"
 

@@ -485,7 +485,7 @@ END_TEST
 
 /* ---- hostile connections ---- */
 
-static int stranger(const struct fabric_end *end)
+static int unauth(const struct fabric_end *end)
 {
     static unsigned char blob[SL_FABRIC_BLOB_MAX];
     struct sl_wire_address address;
@@ -552,7 +552,7 @@ START_TEST(a_wrong_greeting_is_shown_the_door)
         struct sl_fabric_stats stats;
         options_b.clear = _i == 1;
         open_listener();
-        int forged = stranger(&b), garbage = stranger(&b);
+        int forged = unauth(&b), garbage = unauth(&b);
         sl_wire_request_write(&hello, frame);
         ck_assert_int_eq(send(forged, frame, sizeof(frame), 0), sizeof(frame));
         ck_assert_uint_eq(until_closed(forged), 0);
@@ -580,7 +580,7 @@ START_TEST(half_a_frame_has_a_deadline)
         struct sl_fabric_stats stats;
         options_b.clear = true;
         open_listener();
-        int fd = stranger(&b);
+        int fd = unauth(&b);
         if (drips[_i].greets) {
             greet(fd);
             guest_say(fd, &sealer, frame, drips[_i].bytes);
@@ -606,7 +606,7 @@ START_TEST(answers_in_the_clear_are_refused_where_they_are_not_set)
         const struct sl_wire_request hello = {.verb = SL_WIRE_HELLO, .grant = 1};
         struct sl_fabric_stats stats;
         open_listener();
-        int fd = stranger(&b);
+        int fd = unauth(&b);
         peer_handshake(&b, fd, &sealer);
         ask(fd, &hello);
         ck_assert_uint_eq(until_closed(fd), 0);
@@ -631,7 +631,7 @@ START_TEST(a_request_to_write_ends_the_connection)
                                           .generation = key.generation,
                                           .grant = key.grant};
         memcpy(request.token, key.token, sizeof(key.token));
-        int fd = stranger(&b);
+        int fd = unauth(&b);
         greet(fd);
         ask(fd, &request);
         guest_say(fd, &sealer, "here", 4);
@@ -658,7 +658,7 @@ static int reader_stalls(uint32_t *grant)
                                       .generation = key.generation,
                                       .grant = key.grant};
     memcpy(request.token, key.token, sizeof(key.token));
-    int fd = stranger(&b);
+    int fd = unauth(&b);
     ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)), 0);
     greet(fd);
     for (unsigned i = 0; i < 200; i++) { /* more than it may queue: it stops reading, no more */
@@ -731,7 +731,7 @@ START_TEST(connections_have_a_bound)
         options_b.connections_max = 4;
         open_listener();
         for (unsigned i = 0; i < SL_COUNT(fds); i++) {
-            fds[i] = stranger(&b);
+            fds[i] = unauth(&b);
         }
         uint64_t give_up_ns = sl_clock_monotonic_ns() + 30 * A_SECOND;
         do {

@@ -7,17 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct sl_unauth *strangers;
+static struct sl_unauth *unauth;
 
 static void make(uint32_t place_count, uint32_t of_one_max)
 {
-    ck_assert_int_eq(sl_unauth_create(place_count, of_one_max, &strangers, NULL), SL_OK);
+    ck_assert_int_eq(sl_unauth_create(place_count, of_one_max, &unauth, NULL), SL_OK);
 }
 
 static void teardown(void)
 {
-    sl_unauth_destroy(&strangers);
-    ck_assert_ptr_null(strangers);
+    sl_unauth_destroy(&unauth);
+    ck_assert_ptr_null(unauth);
 }
 
 static struct sockaddr_storage from(const char *text)
@@ -33,7 +33,7 @@ static struct sockaddr_storage from(const char *text)
 static uint32_t add(uint32_t place, const char *text)
 {
     const struct sockaddr_storage at = from(text);
-    return sl_unauth_add(strangers, place, &at);
+    return sl_unauth_add(unauth, place, &at);
 }
 
 START_TEST(the_oldest_of_an_address_makes_room_for_its_next)
@@ -58,9 +58,9 @@ START_TEST(the_oldest_of_the_address_with_the_most_is_pushed_out)
         (void)add(5, "10.0.0.3");
         static const uint32_t order[] = {2, 1, 4, 0, 3, 5};
         for (size_t i = 0; i < SL_COUNT(order); i++) {
-            ck_assert_uint_eq(sl_unauth_displace(strangers), order[i]);
+            ck_assert_uint_eq(sl_unauth_displace(unauth), order[i]);
         }
-        ck_assert_uint_eq(sl_unauth_displace(strangers), SL_UNAUTH_NONE);
+        ck_assert_uint_eq(sl_unauth_displace(unauth), SL_UNAUTH_NONE);
     }
 END_TEST
 
@@ -68,11 +68,11 @@ START_TEST(who_proved_who_it_is_is_not_pushed_out)
     {
         make(4, 1);
         (void)add(0, "10.0.0.1");
-        sl_unauth_remove(strangers, 0);
-        sl_unauth_remove(strangers, 0); /* again: without effect */
+        sl_unauth_remove(unauth, 0);
+        sl_unauth_remove(unauth, 0); /* again: without effect */
         ck_assert_uint_eq(add(1, "10.0.0.1"), SL_UNAUTH_NONE);
-        ck_assert_uint_eq(sl_unauth_displace(strangers), 1);
-        ck_assert_uint_eq(sl_unauth_displace(strangers), SL_UNAUTH_NONE);
+        ck_assert_uint_eq(sl_unauth_displace(unauth), 1);
+        ck_assert_uint_eq(sl_unauth_displace(unauth), SL_UNAUTH_NONE);
     }
 END_TEST
 
@@ -95,11 +95,11 @@ START_TEST(who_is_about_to_prove_who_it_is_goes_last)
         (void)add(1, "10.0.0.1");
         (void)add(2, "10.0.0.1");
         (void)add(3, "10.0.0.2");
-        sl_unauth_named(strangers, 0);
-        sl_unauth_named(strangers, 7); /* there is none */
+        sl_unauth_named(unauth, 0);
+        sl_unauth_named(unauth, 7); /* there is none */
         static const uint32_t order[] = {1, 2, 3, 0};
         for (size_t i = 0; i < SL_COUNT(order); i++) {
-            ck_assert_uint_eq(sl_unauth_displace(strangers), order[i]);
+            ck_assert_uint_eq(sl_unauth_displace(unauth), order[i]);
         }
     }
 END_TEST
@@ -122,10 +122,10 @@ START_TEST(no_address_pays_for_another)
                 (void)snprintf(text, sizeof(text), "10.0.%u.%u", turn, i);
                 ck_assert_uint_eq(add(i, text), SL_UNAUTH_NONE);
             }
-            sl_unauth_remove(strangers, 3);
+            sl_unauth_remove(unauth, 3);
             ck_assert_uint_eq(add(3, "10.1.0.1"),
                               SL_UNAUTH_NONE); /* in the room of that which went */
-            sl_unauth_destroy(&strangers);
+            sl_unauth_destroy(&unauth);
         }
     }
 END_TEST
@@ -146,11 +146,11 @@ START_TEST(the_list_holds_over_any_order)
                 here[place] = true;
                 count++;
             } else if (random() % 2 == 0) {
-                sl_unauth_remove(strangers, place);
+                sl_unauth_remove(unauth, place);
                 count -= here[place];
                 here[place] = false;
             } else {
-                gone = sl_unauth_displace(strangers);
+                gone = sl_unauth_displace(unauth);
                 ck_assert_int_eq(gone == SL_UNAUTH_NONE, count == 0);
             }
             if (gone != SL_UNAUTH_NONE) {
@@ -164,19 +164,19 @@ END_TEST
 
 START_TEST(bounds_are_checked)
     {
-        ck_assert_int_eq(sl_unauth_create(0, 1, &strangers, NULL), SL_ERR_INVALID);
-        ck_assert_int_eq(sl_unauth_create(1, 0, &strangers, NULL), SL_ERR_INVALID);
-        ck_assert_int_eq(sl_unauth_create(SL_UNAUTH_PLACES_MAX + 1, 1, &strangers, NULL),
+        ck_assert_int_eq(sl_unauth_create(0, 1, &unauth, NULL), SL_ERR_INVALID);
+        ck_assert_int_eq(sl_unauth_create(1, 0, &unauth, NULL), SL_ERR_INVALID);
+        ck_assert_int_eq(sl_unauth_create(SL_UNAUTH_PLACES_MAX + 1, 1, &unauth, NULL),
                          SL_ERR_INVALID);
         make(1, 1);
         const struct sockaddr_storage unknown = {.ss_family = AF_UNSPEC};
-        ck_assert_uint_eq(sl_unauth_add(strangers, 0, &unknown), SL_UNAUTH_NONE);
+        ck_assert_uint_eq(sl_unauth_add(unauth, 0, &unknown), SL_UNAUTH_NONE);
     }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("strangers");
+    Suite *suite = suite_create("unauth");
     TCase *all = tcase_create("all");
     tcase_add_checked_fixture(all, NULL, teardown);
     tcase_add_test(all, the_oldest_of_an_address_makes_room_for_its_next);

@@ -1,4 +1,4 @@
-/* runtime/policy/rhythm/sessions.h - the sessions of engines, and when their blocks are needed
+/* runtime/policy/sessions/sessions.h - the sessions of engines, and when their blocks are needed
  * again.
  *
  * A session is known by the hash of its name, or by its chain of blocks: a request that continues

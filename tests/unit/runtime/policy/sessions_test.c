@@ -1,8 +1,8 @@
-/* tests/unit/runtime/policy/rhythm_test.c - when sessions return, and which of them are due
- * (runtime/policy/rhythm). */
+/* tests/unit/runtime/policy/sessions_test.c - when sessions return, and which of them are due
+ * (runtime/policy/sessions). */
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
-#include "runtime/policy/rhythm/sessions.h"
+#include "runtime/policy/sessions/sessions.h"
 
 #include <check.h>
 
@@ -331,7 +331,7 @@ static uint32_t named_turn(struct sl_sessions *sessions, uint64_t id, bool load,
 static const struct {
     double edge;
     uint64_t at_first_ns; /* hint with the turn at 0; 0: none */
-    uint64_t told_at_ns, told_ns;
+    uint64_t told_at_ns, report_ns;
     uint64_t from_ns, until_ns; /* then it is due between these */
 } tellings[] = {
     {0.04, 0, 10 * S, 90 * S, 50 * S, 100 * S},
@@ -350,7 +350,7 @@ START_TEST(what_is_told_in_a_pause_counts_from_then_on)
         (void)named_turn(sessions, 77, true, tellings[_i].at_first_ns, 0);
 
         ck_assert(!sl_sessions_report_pause(sessions, 78, S, at_ns));
-        ck_assert(sl_sessions_report_pause(sessions, 77, tellings[_i].told_ns, at_ns));
+        ck_assert(sl_sessions_report_pause(sessions, 77, tellings[_i].report_ns, at_ns));
 
         uint64_t due_ns = due_at(sessions, at_ns, 300 * S, &due);
         ck_assert_msg(due_ns >= tellings[_i].from_ns && due_ns <= tellings[_i].until_ns, "%lu",
@@ -403,7 +403,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rhythm");
+    Suite *suite = suite_create("sessions");
     TCase *tcase = tcase_create("sessions");
     tcase_add_test(tcase, a_told_session_is_due_before_its_time_and_kept_beyond_it);
     tcase_add_test(tcase, the_lead_comes_off);

@@ -1,6 +1,6 @@
-/* runtime/policy/rhythm/sessions.c - the table of sessions, the worth of their pauses, and which
+/* runtime/policy/sessions/sessions.c - the table of sessions, the worth of their pauses, and which
  * sessions are due. */
-#include "runtime/policy/rhythm/sessions.h"
+#include "runtime/policy/sessions/sessions.h"
 #include "runtime/base/sl_base.h"
 #include "runtime/base/sl_clock.h"
 #include "runtime/base/sl_heap.h"
@@ -17,7 +17,7 @@
 /* Initial estimate: of four sessions two return at about the reported time, and three within a
  * second if the pause was reported as over. */
 #define FIRST_SESSIONS 4.0
-#define FIRST_TOLD     2.0
+#define FIRST_REPORTED 2.0
 #define FIRST_OVER     3.0
 /* Observations are halved after this number of returns. */
 #define HALVE_BACK 4096.0
@@ -51,20 +51,20 @@ struct session {
     uint64_t here_ns;     /* its blocks are in memory until then; 0: not brought */
     struct sl_table_node by_id, by_tail;
     uint32_t free_next;
-    enum { TOLD, OVER, GUESSED, CLASSES } class; /* guessed: as long as the previous one */
+    enum { REPORTED, OVER, GUESSED, CLASSES } class; /* guessed: as long as the previous one */
     bool report_only; /* reported without a request: a store does not restart it */
     uint32_t asked;   /* serial of the result whose outcome is awaited; 0: none */
 };
 
 /* Pauses of one class by age: time that sessions spent there, in shares of the expected length;
  * returns there; and the worth of having a session's blocks in memory from there on. */
-struct rhythm {
+struct predictor {
     double exposure[AGES], back[AGES];
     struct sl_worth worth[AGES + 1]; /* the last is after all ages */
 };
 
 struct sl_sessions {
-    struct rhythm rhythm[CLASSES];
+    struct predictor predictor[CLASSES];
     struct session *all;
     uint32_t free_first;
     struct sl_table by_id, by_tail;
@@ -79,28 +79,28 @@ struct sl_sessions {
 
 /* ---- pauses ---- */
 
-static void rhythm_update_worth(struct rhythm *rhythm)
+static void predictor_update_worth(struct predictor *predictor)
 {
     double rate[AGES], width[AGES], back = 0;
     for (uint32_t i = 0; i < AGES; i++) {
-        rate[i] = fmax(rhythm->back[i] / fmax(rhythm->exposure[i], LEAST), LEAST);
+        rate[i] = fmax(predictor->back[i] / fmax(predictor->exposure[i], LEAST), LEAST);
         width[i] = 1.0;
-        back += rhythm->back[i];
+        back += predictor->back[i];
     }
     for (uint32_t i = 0; back >= HALVE_BACK && i < AGES; i++) {
-        rhythm->exposure[i] /= 2;
-        rhythm->back[i] /= 2;
+        predictor->exposure[i] /= 2;
+        predictor->back[i] /= 2;
     }
-    sl_gittins(rate, width, AGES, rhythm->worth);
+    sl_gittins(rate, width, AGES, predictor->worth);
 }
 
-static void rhythm_init(struct rhythm *rhythm, double back)
+static void predictor_init(struct predictor *predictor, double back)
 {
     for (uint32_t i = 0; i < AGES; i++) {
-        rhythm->exposure[i] = FIRST_SESSIONS;
+        predictor->exposure[i] = FIRST_SESSIONS;
     }
-    rhythm->back[PAUSE_SHARES - 1] = rhythm->back[PAUSE_SHARES] = back / 2;
-    rhythm_update_worth(rhythm);
+    predictor->back[PAUSE_SHARES - 1] = predictor->back[PAUSE_SHARES] = back / 2;
+    predictor_update_worth(predictor);
 }
 
 static uint64_t age_ns(const struct session *at, uint64_t now_ns)
@@ -120,14 +120,14 @@ static void pause_count(struct sl_sessions *sessions, struct session *at, uint64
     if (at->expected_ns == 0) {
         return;
     }
-    struct rhythm *rhythm = &sessions->rhythm[at->class];
+    struct predictor *predictor = &sessions->predictor[at->class];
     double from = (double)at->counted_ns / (double)share_ns(at);
     double to = (double)age_ns(at, now_ns) / (double)share_ns(at);
     for (uint32_t i = (uint32_t)fmin(from, AGES); i < AGES && i < to; i++) {
-        rhythm->exposure[i] += fmin(to, i + 1.0) - fmax(from, i);
+        predictor->exposure[i] += fmin(to, i + 1.0) - fmax(from, i);
     }
     if (back && to < AGES) {
-        rhythm->back[(uint32_t)to] += 1;
+        predictor->back[(uint32_t)to] += 1;
     }
     at->counted_ns = age_ns(at, now_ns);
 }
@@ -142,9 +142,9 @@ sl_err sl_sessions_create(uint32_t count_max, sl_sessions_here_fn here, void *co
     if (sessions == NULL) {
         return SL_ERR_NO_MEMORY;
     }
-    rhythm_init(&sessions->rhythm[TOLD], FIRST_TOLD);
-    rhythm_init(&sessions->rhythm[OVER], FIRST_OVER);
-    rhythm_init(&sessions->rhythm[GUESSED], 0);
+    predictor_init(&sessions->predictor[REPORTED], FIRST_REPORTED);
+    predictor_init(&sessions->predictor[OVER], FIRST_OVER);
+    predictor_init(&sessions->predictor[GUESSED], 0);
     sessions->edge = sessions->edge_here = WORTH_LEAST;
     sessions->here = here;
     sessions->here_context = context;
@@ -264,7 +264,7 @@ static void pause_begin(struct session *at, uint64_t expected_ns, uint64_t now_n
     at->expected_ns = expected_ns != 0 ? SL_MAX(expected_ns, EXPECTED_NS_MIN) : 0;
     at->from_ns = now_ns;
     at->counted_ns = 0;
-    at->class = TOLD;
+    at->class = REPORTED;
     at->report_only = false;
 }
 
@@ -294,7 +294,7 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
                     : guess          ? at->last_ns
                                      : at->expected_ns,
                     now_ns);
-        at->class = guess ? GUESSED : TOLD;
+        at->class = guess ? GUESSED : REPORTED;
     }
     at->here_ns = 0;
     at->asked = 0;
@@ -305,7 +305,7 @@ uint32_t sl_sessions_turn(struct sl_sessions *sessions, const struct sl_turn *tu
     sl_heap_set(&sessions->by_turn, number_of(sessions, at), now_ns);
     sessions->turns++;
     for (uint32_t i = 0; sessions->turns % SETTLE_TURNS == 0 && i < CLASSES; i++) {
-        rhythm_update_worth(&sessions->rhythm[i]);
+        predictor_update_worth(&sessions->predictor[i]);
     }
     sessions->edge_here = fmax(sessions->edge_here * EDGE_FALLS, WORTH_LEAST);
     check_schedule(sessions, at, now_ns);
@@ -321,7 +321,7 @@ bool sl_sessions_report_pause(struct sl_sessions *sessions, uint64_t id, uint64_
     }
     pause_count(sessions, at, now_ns, false);
     pause_begin(at, pause_ns == SL_SESSION_PAUSE_UNKNOWN ? 0 : SL_MAX(pause_ns, 1u), now_ns);
-    at->class = pause_ns == 0 ? OVER : TOLD;
+    at->class = pause_ns == 0 ? OVER : REPORTED;
     at->expected_ns = pause_ns == 0 ? OVER_NS : at->expected_ns;
     at->report_only = at->expected_ns != 0;
     if (at->asked == 0) { /* otherwise it is checked when the outcome is reported */
@@ -362,7 +362,7 @@ bool sl_sessions_due(struct sl_sessions *sessions, uint64_t now_ns, struct sl_se
     while (sl_heap_pop(&sessions->due, now_ns, &item)) {
         struct session *at = &sessions->all[item.id];
         uint64_t age = SL_MIN(age_at_arrival(sessions, at, now_ns), AGES);
-        const struct sl_worth *worth = &sessions->rhythm[at->class].worth[age];
+        const struct sl_worth *worth = &sessions->predictor[at->class].worth[age];
         double second = (double)SL_NS_PER_S / (double)share_ns(at);
         double a_second = worth->hit > 0 ? worth->hit / worth->time * second : 0;
         pause_count(sessions, at, now_ns, false);

@@ -75,7 +75,7 @@ const struct reg_part *const reg_parts[] = {
     &reg_answers_part,
     &reg_promotion_part,
     &reg_reclaim_part,
-    &reg_parking_part,
+    &reg_space_queue_part,
     /* writes to disk; the disks' lists of members change before new values are written */
     &reg_admission_part,
     &reg_members_part,

@@ -215,25 +215,25 @@ bool reg_space_queue_already(const struct registrar *self, const struct sl_reply
 
 /* ---- the part ---- */
 
-static void parking_drain(struct registrar *self)
+static void space_queue_drain(struct registrar *self)
 {
     waiter_refuse(self, SL_ERR_DRAINING);
 }
 
-static void parking_after(struct registrar *self)
+static void space_queue_after(struct registrar *self)
 {
-    bool waiter = self->space.waiting_count > 0;
+    bool waiting = self->space.waiting_count > 0;
     bool copies = reg_copy_required(self);
     /* A disk that requests waited for counts as absent now: values may leave without a copy. */
     self->space.freed = self->space.freed || (self->space_queue->copies && !copies);
     self->space_queue->copies = copies;
     waiter_retry(self);
-    if (waiter && self->space.waiting_count == 0) { /* reads ahead of use waited for them */
+    if (waiting && self->space.waiting_count == 0) { /* reads ahead of use waited for them */
         reg_promotes_pump(self);
     }
 }
 
-static void parking_gauges(struct registrar *self)
+static void space_queue_gauges(struct registrar *self)
 {
     struct sl_metrics *page = self->env->metrics;
     sl_metric_set(page, self->space_queue->metric.waiting_count, self->space.waiting_count);
@@ -243,15 +243,15 @@ static const struct sl_metric_row metrics[] = {
     REG_METRIC(reg_space_queue, waiting_count),
 };
 
-const struct reg_part reg_parking_part = {
+const struct reg_part reg_space_queue_part = {
     .name = "space_queue",
     REG_STATE(space_queue, reg_space_queue),
     REG_METRICS(metrics),
-    .drain = parking_drain,
+    .drain = space_queue_drain,
     .fini = waiter_fini,
     .tick = waiter_expire,
-    .after = parking_after,
+    .after = space_queue_after,
     .next_ns = waiter_next,
     .left = waiter_forget,
-    .gauges = parking_gauges,
+    .gauges = space_queue_gauges,
 };

@@ -35,6 +35,6 @@ uint64_t reg_space_queue_need(const struct registrar *self);
 /* Whether the request of this reply waits already. */
 bool reg_space_queue_already(const struct registrar *self, const struct sl_reply_route *back);
 
-extern const struct reg_part reg_parking_part;
+extern const struct reg_part reg_space_queue_part;
 
 #endif

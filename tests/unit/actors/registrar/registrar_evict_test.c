@@ -344,7 +344,7 @@ START_TEST(with_wait_a_request_is_granted_when_space_is_freed)
         struct reserve_ask ask = {
             .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
         ck_assert(!node_reserve(node, &ask, &grants));
-        ck_assert_uint_eq(node_metric(node, "parked_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "waiting_count"), 1);
 
         ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
 
@@ -369,7 +369,7 @@ START_TEST(a_request_that_waits_ends_at_its_deadline)
 
         ck_assert(node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(grants.at[0].code, SL_ERR_NO_SPACE);
-        ck_assert_uint_eq(node_metric(node, "parked_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "waiting_count"), 0);
         node_end(node);
     }
 END_TEST
@@ -453,11 +453,11 @@ START_TEST(a_request_whose_op_is_aborted_waits_no_longer)
             .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
         ck_assert(!node_reserve(node, &ask, &grants));
         node_abort_op(node, "client.1", 2);
-        ck_assert_uint_eq(node_metric(node, "parked_count"), 1); /* another's */
+        ck_assert_uint_eq(node_metric(node, "waiting_count"), 1); /* another's */
 
         node_abort_op(node, "client.2", 2);
 
-        ck_assert_uint_eq(node_metric(node, "parked_count"), 0);
+        ck_assert_uint_eq(node_metric(node, "waiting_count"), 0);
         ck_assert_int_eq(node_abort(node, "client.1", &held[2]), SL_OK);
         ck_assert(!node_reserved(node, &ask, &grants));
         ck_assert_uint_eq(node_metric(node, "used_bytes"), 3 * BIG);
@@ -473,7 +473,7 @@ START_TEST(a_waiting_frame_that_is_sent_again_waits_once)
             .sender = "client.2", .op_id = 2, .wants = &one_want, .count = 1, .wait = true};
         ck_assert(!node_reserve(node, &ask, &grants));
         ck_assert(!node_reserve(node, &ask, &grants)); /* the same number */
-        ck_assert_uint_eq(node_metric(node, "parked_count"), 1);
+        ck_assert_uint_eq(node_metric(node, "waiting_count"), 1);
 
         ck_assert_int_eq(node_abort(node, "client.1", &held[0]), SL_OK);
 

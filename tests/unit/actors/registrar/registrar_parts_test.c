@@ -57,9 +57,9 @@ static const struct {
     {REG_WALK_AFTER, "populate", "contributions"},
     {REG_WALK_AFTER, "fences", "charges"},
     {REG_WALK_AFTER, "charges", "promotion"},
-    {REG_WALK_AFTER, "promotion", "parking"}, /* loads have priority over waiting stores */
-    {REG_WALK_AFTER, "reclaim", "parking"},
-    {REG_WALK_AFTER, "parking", "admission"},
+    {REG_WALK_AFTER, "promotion", "space_queue"}, /* loads have priority over waiting stores */
+    {REG_WALK_AFTER, "reclaim", "space_queue"},
+    {REG_WALK_AFTER, "space_queue", "admission"},
     {REG_WALK_AFTER, "admission", "writes"},
     {REG_WALK_AFTER, "members", "writes"}, /* disks are notified of a change first */
     {REG_WALK_AFTER, "removes", "forgets"},
@@ -70,7 +70,7 @@ static const struct {
     {REG_WALK_RECOVERED, "contributions", "groups"},
     {REG_WALK_RECOVERED, "groups", "retired"}, /* released by all of these */
     {REG_WALK_ARRIVED, "fences", "disks"},
-    {REG_WALK_LEFT, "parking", "groups"}, /* requests, what was being written, the disk */
+    {REG_WALK_LEFT, "space_queue", "groups"}, /* requests, what was being written, the disk */
     {REG_WALK_LEFT, "answers", "groups"},
     {REG_WALK_LEFT, "groups", "claims"},
     {REG_WALK_LEFT, "claims", "disks"},

@@ -1,10 +1,13 @@
 """The native back end of vLLM without vLLM: the places of blocks, and what its scheduler loads and stores, against a node that is played.
 Requests and the block pool have the attributes of vLLM's."""
 
+import fcntl
 import json
 import os
 import re
+import resource
 import shutil
+import time
 import types
 import unittest
 from unittest import mock
@@ -330,6 +333,21 @@ class Registrations(unittest.TestCase):
         for want in (False, False, True):
             self.clock += 1.0
             self.assertEqual(one.ready, want)  # of requests that are served: it raises nothing
+
+    def test_a_wait_works_with_any_descriptor(self):
+        one, soft_hard = node.Node(settings.parse({}), "engine"), resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_hard[1], soft_hard[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, soft_hard)
+        there, come = os.pipe()
+        high = fcntl.fcntl(there, fcntl.F_DUPFD_CLOEXEC, 1024)
+        for fd in (there, come, high):
+            self.addCleanup(os.close, fd)
+        one.client = types.SimpleNamespace(event_fd=lambda: high)
+        one.wait(0.001)
+        os.write(come, b"x")
+        began = time.monotonic()
+        one.wait(60)
+        self.assertLess(time.monotonic() - began, 30)
 
     def test_a_model_is_forgotten_when_nothing_of_it_is_left(self):
         """Blocks that are being written stay, and would be found under the new weights."""

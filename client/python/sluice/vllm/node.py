@@ -180,7 +180,9 @@ class Node(Registered):
         if self.client is None:
             time.sleep(seconds)
         else:
-            select.select([self.client.event_fd()], [], [], seconds)
+            ends = select.poll()  # select() refuses descriptors from 1024 on
+            ends.register(self.client.event_fd(), select.POLLIN)
+            ends.poll(seconds * 1000)
 
     def fenced(self, op):
         try:

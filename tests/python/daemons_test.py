@@ -19,7 +19,7 @@ from unittest import mock
 from python_support import PATIENCE, ROOT
 
 from mooncake import places
-from mooncake.daemons import client, daemon, flags, http, join, library, master, node
+from mooncake.daemons import admin, client, daemon, flags, http, join, library, master, node
 from node_support import BIN, main, wait_until
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -541,6 +541,26 @@ class Keeping(unittest.TestCase):
         self.look(100)
         self.look(100, OSError(28, "no space", "/run/x"))
         self.assertEqual(self.said.call_count, 2)
+
+
+class Serving(unittest.TestCase):
+    def test_a_program_that_does_not_start_is_a_node_that_is_not_ready(self):
+        """The error does not leave the master's watch, which would end a healthy node."""
+        programs = mock.Mock()
+        asked = admin.Admin(programs, "name", "host:1", 0)
+        self.addCleanup(asked.close)
+        for error in (BlockingIOError(11, "too busy"), OSError(24, "too many files"), RuntimeError("no thread"), ValueError("no JSON"),
+                      flags.Failure("no node")):
+            programs.status = mock.AsyncMock(side_effect=error)
+            self.assertEqual(asyncio.run(asked.ready()), (False, str(error)))
+            self.assertEqual(asyncio.run(asked.health(mock.Mock())).status, 503)
+
+    def test_a_port_that_cannot_be_opened_is_an_error(self):
+        programs = mock.Mock(status=mock.AsyncMock(return_value={"actors": [{"name": "registrar", "alive": True, "health": "ready", "reason": ""}]}))
+        asked = admin.Admin(programs, "name", "host:1", 0, mock.AsyncMock(side_effect=OSError(98, "in use")))
+        self.addCleanup(asked.close)
+        with self.assertRaises(OSError):
+            asyncio.run(asked.ready())
 
 
 class Adopting(unittest.TestCase):

@@ -116,7 +116,7 @@ class Admin:
     async def ready(self) -> Tuple[bool, str]:
         try:
             ready, why = why_not_ready(await self.status(), self.disk_bytes != 0)
-        except Failure as error:
+        except (Failure, OSError, RuntimeError, ValueError) as error:  # also: no process, thread or descriptor for sluicectl
             return False, str(error)
         if ready and self._when_ready:
             await self._when_ready()

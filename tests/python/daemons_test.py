@@ -563,6 +563,24 @@ class Serving(unittest.TestCase):
             asyncio.run(asked.ready())
 
 
+class Contributing(unittest.TestCase):
+    def test_a_client_that_saw_too_many_nodes_is_replaced(self):
+        asked = flags.Flags(flags.CLIENT)
+        asked.parse([])
+        lender = client.Contributor(asked)
+        lender.instance, lender.programs, lender.length, lender.contributed = "name", mock.Mock(), 1, True
+        gone = library.NodeError(library.LIMIT, "too many restarts")
+        lender.node = old = mock.Mock()
+        old.segments.side_effect = old.contribute.side_effect = gone
+        new = mock.Mock()
+        with mock.patch.object(library, "Node", side_effect=[gone, new]), mock.patch.object(client, "log"):
+            for contributed in (False, False, True):  # the second attempt finds no client, and cannot open one
+                lender._contribute_again()
+                self.assertEqual(lender.contributed, contributed)
+        old.close.assert_called_once_with()
+        self.assertIs(lender.node, new)
+
+
 class Adopting(unittest.TestCase):
     def test_a_number_that_another_process_has_since_is_no_supervisor(self):
         """Between a check of the process and opening its descriptor the supervisor ended, and its number was reused."""

@@ -58,7 +58,7 @@ class Contributor:
     def _is_contributed(self) -> bool:
         """Whether the node has the contribution. The client library repeats it at a new node by itself; this only checks."""
         try:
-            return any(one.name == self.name and one.pid == os.getpid() for one in self.node.segments())
+            return self.node is not None and any(one.name == self.name and one.pid == os.getpid() for one in self.node.segments())
         except library.NodeError:
             return False
 
@@ -70,7 +70,7 @@ class Contributor:
                 self.contributed = True
             except library.NodeError as error:
                 why = str(error)
-                if error.code == library.LIMIT:  # the client has seen too many restarts of nodes
+                if error.code == library.LIMIT and self.node:  # the client has seen too many restarts of nodes
                     self.node.close()
                     self.node = None
         if self.contributed != was:

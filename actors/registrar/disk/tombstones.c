@@ -462,6 +462,9 @@ uint16_t reg_disks_in_doubt(const struct registrar *self, sl_ref ref, const stru
 static void tombstones_send(struct registrar *self, uint32_t slot, struct sl_item_forget *items)
 {
     struct reg_disk *disk = &self->tier->disks[slot];
+    /* The tierer writes the frame twice and an index: a log file must have room for all three. */
+    uint64_t room = SL_MIN(self->tier->segment_bytes, self->set.message_bytes_max) / 4;
+    uint64_t bytes = 0, bytes_max = SL_MIN(room, 512 * SL_KIB);
     uint32_t count = 0;
     bool some_held = false;
     for (struct reg_tombstone *at = disk->tombstone_first;
@@ -471,6 +474,10 @@ static void tombstones_send(struct registrar *self, uint32_t slot, struct sl_ite
         some_held = some_held || held;
         if (held || write_is_in_flight(self, at)) {
             continue;
+        }
+        bytes += 96 + at->key_length; /* more than its record and its part of the message need */
+        if (count > 0 && bytes > bytes_max) {
+            break;
         }
         at->sent = true;
         items[count++] = (struct sl_item_forget){

@@ -2212,6 +2212,49 @@ START_TEST(what_was_removed_after_its_tierer_died_does_not_come_back)
     }
 END_TEST
 
+/* The tierer refuses a batch whose header, twice, and footer are larger than a log file. */
+START_TEST(removals_of_long_keys_are_sent_in_batches_that_fit)
+    {
+        enum { MANY_KEYS = 384 };
+        static const char *const small[] = {"disk", "1GiB", "index_memory", "16MiB", "disk_segment",
+                                            "1MiB", NULL};
+        static char keys[MANY_KEYS][1001];
+        struct found found[MANY_KEYS];
+        struct sl_text texts[MANY_KEYS];
+        uint64_t codes[MANY_KEYS] = {0};
+        struct sl_msg request, reply = {.code = SL_OK};
+        struct node *node = node_start(small);
+        node_client(node, "client.1", 11);
+        tierer_arrive(node, TIERER_PID);
+        for (uint32_t i = 0; i < MANY_KEYS; i++) {
+            (void)snprintf(keys[i], sizeof(keys[i]), "%01000u", i);
+            found[i] =
+                (struct found){.key = keys[i], .length = 100, .segment = 2, .offset = i * 4096};
+            texts[i] = sl_text_of(keys[i]);
+        }
+        for (uint32_t i = 0; i < MANY_KEYS; i += 64) {
+            tierer_found(node, &found[i], 64, i == 0, i + 64 == MANY_KEYS, NULL);
+        }
+        struct sl_msg remove = {.type = SL_MSG_REMOVE};
+        remove.body.remove.keys = (struct sl_texts){.at = texts, .count = MANY_KEYS};
+
+        fake_give(&node->fake, "client.1", &remove);
+
+        for (uint32_t left = MANY_KEYS; left > 0;
+             left -= (uint32_t)request.body.disk_forget.items.count) {
+            ck_assert(fake_take(&node->fake, "tierer.0", SL_MSG_DISK_FORGET, &request));
+            uint64_t bytes = request.body.disk_forget.items.count * (64 + 1000);
+            ck_assert_uint_le(3 * bytes + 5 * SL_PAGE_BYTES, SL_MIB);
+            reply.body.disk_forget_reply.codes =
+                (struct sl_u64s){.at = codes, .count = request.body.disk_forget.items.count};
+            fake_answer(&node->fake, "tierer.0", &request, &reply);
+        }
+        ck_assert(fake_take_reply(&node->fake, "client.1", remove.seq, &reply));
+        ck_assert_int_eq(reply.code, SL_OK);
+        node_end(node);
+    }
+END_TEST
+
 START_TEST(remove_ends_at_its_deadline_and_the_tombstone_is_still_written)
     {
         struct node *node = node_disk();
@@ -2340,6 +2383,7 @@ static Suite *disk_suite(void)
     tcase_add_test(forget, a_full_index_refuses_removals_that_it_cannot_note);
     tcase_add_test(forget, a_full_index_refuses_removals_from_a_missing_disk);
     tcase_add_loop_test(forget, a_removal_does_not_wait_for_a_full_disk, 0, 2);
+    tcase_add_test(forget, removals_of_long_keys_are_sent_in_batches_that_fit);
     tcase_add_test(forget, remove_ends_at_its_deadline_and_the_tombstone_is_still_written);
     suite_add_tcase(suite, forget);
     return suite;

@@ -161,6 +161,36 @@ class Stores(unittest.TestCase):
         made.end()
         self.assertEqual([op.layer_ends for op in made.node.stores], [ENDS, None])
 
+    def test_blocks_of_a_failed_store_stay_until_its_step_is_processed(self):
+        """A preemption or an end must not give them to another request, whose contents the second store would read."""
+        for fenced in (True, False):
+            with self.subTest(fenced=fenced):
+                made, one, _ = self.begun()
+                made.begin({one: 64})  # before the output of the first
+                first = made.node.stores[0]
+                made.node.end(first, code=sluice.Code.INCOMPLETE, fenced=fenced)
+                made.scheduler.poll()
+                made.node.fence.add(first)
+                made.clock += 1
+                made.scheduler.poll()
+                one.num_preemptions, one.num_computed_tokens = 1, 0
+                self.assertEqual((made.pool.held, made.scheduler.unfenced), ({1, 2, 3, 4, 5, 6, 7, 8}, []))
+                made.end()
+                self.assertEqual((made.node.stores[2].tables, made.node.stores[2].layer_ends), ([[1, 2, 3, 4]], None))
+                made.end()
+                for op in made.node.stores[1:]:
+                    made.node.end(op)
+                made.begin()
+                self.assertEqual((made.pool.held, made.scheduler.store_count), (set(), 0))
+
+    def test_dropped_chunks_of_failed_stores_are_released(self):
+        made, _, _ = self.begun()
+        made.node.end(made.node.stores[0], code=sluice.Code.INCOMPLETE)
+        made.scheduler.poll()
+        self.assertTrue(made.scheduler.drain(1))
+        made.end()
+        self.assertEqual((len(made.node.stores), made.pool.held), (1, set()))
+
     def test_what_was_there_is_not_stored_twice(self):
         made, one, _ = self.begun()
         made.node.end(made.node.stores[0])

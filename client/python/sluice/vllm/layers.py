@@ -115,7 +115,7 @@ class ByLayers:
         op, chunk.op = chunk.op, None
         if chunk.stored:  # all blocks existed, or the store has ended
             return True
-        if count == chunk.count and op in self.ops:
+        if count == chunk.count:
             try:
                 op.layers_ready(len(self.layer_ends))
                 return True

@@ -532,8 +532,9 @@ class Scheduler(ByLayers):
 
     def chunks_drop(self, filled):
         for chunk in filled.chunks:
-            if chunk.op is not None:
-                self.cancel(chunk.op)
+            op, chunk.op = chunk.op, None
+            if op is not None:
+                self.cancel(op)
             else:
                 self.blocks_release(chunk.held)
         filled.chunks = []
@@ -560,6 +561,9 @@ class Scheduler(ByLayers):
                    store_failures=result.code != sluice.Code.OK)
         self.node_lost(result.code, result.why)
         store.chunk.stored = result.code == sluice.Code.OK
+        if store.chunk.op is not None and not store.chunk.stored:  # before the output of its step: the blocks stay for a second store
+            store.chunk.op = None
+            self.pool.touch(store.chunk.held)
         if self.announced is not None and result.code == sluice.Code.OK:
             self.announced.stored(store.chunk.at, store.hashes, store.content, store.names)
         self.fenced_or_later(op, store.chunk.held, result)

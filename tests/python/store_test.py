@@ -263,6 +263,13 @@ class Life(OnNode):
         self.assertEqual(bytes(handle), b"v")
 
 
+def is_shared_memory(at):
+    """Whether memory of the allocator is mapped there."""
+    with open("/proc/self/maps", encoding="utf-8") as lines:
+        ranges = [line.split()[0].split("-") for line in lines if "/memfd:sluice" in line]
+    return any(int(start, 16) <= at < int(end, 16) for start, end in ranges)
+
+
 class Environment:
     """Variables of this process, for a while."""
 
@@ -980,6 +987,15 @@ class Dummy(OnNode):
         self.assertEqual(self.dummy.get_offload_rpc_read_count(), 0)
         self.assertEqual(self.dummy.health_check(), 0)
         self.assertEqual(self.store.alloc_from_mem_pool(4096), 0)
+
+    def test_pool_memory_stays_while_a_call_or_a_buffer_uses_its_setup(self):
+        pool = self.dummy.alloc_from_mem_pool(4096)
+        self.assertEqual(self.store.put("k", b"v"), 0)
+        handle = self.dummy.get_buffer("k")  # keeps the setup, as a running call does
+        self.dummy.close()
+        self.assertTrue(is_shared_memory(pool))
+        del handle
+        self.assertFalse(is_shared_memory(pool))
 
     def hybrid_pools(self):
         """The host pools of a model with attention, states and an indexer that it lacks, as an engine makes them: {name: (where, bytes)}.

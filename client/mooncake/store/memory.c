@@ -127,7 +127,7 @@ uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr)
 
 struct memory {
     struct memory *next;
-    const struct sl_store *owner; /* its close frees this memory; NULL: not of a pool */
+    const struct store_base *owner; /* its end frees this memory; NULL: not of a pool */
     void *at;
     uint64_t length_bytes; /* as requested */
 };
@@ -136,7 +136,7 @@ struct memory {
 static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 
-static void *memory_new(const struct sl_store *owner, uint64_t length_bytes)
+static void *memory_new(const struct store_base *owner, uint64_t length_bytes)
 {
     struct memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL) {
@@ -161,7 +161,7 @@ void *sl_store_memory_alloc(uint64_t length_bytes)
 }
 
 /* Removes and returns the allocation at an address; address NULL: one of the owner. */
-static struct memory *memory_take(const void *at, const struct sl_store *owner)
+static struct memory *memory_take(const void *at, const struct store_base *owner)
 {
     pthread_mutex_lock(&memories_lock);
     struct memory **place = &memories;
@@ -186,13 +186,13 @@ uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes)
 {
     SL_AUTO(leave) struct store_base *base = store_enter(store);
     bool dummy = base != NULL && base->dummy;
-    return dummy ? (uint64_t)(uintptr_t)memory_new(store, length_bytes) : 0;
+    return dummy ? (uint64_t)(uintptr_t)memory_new(base, length_bytes) : 0;
 }
 
-void store_pools_end(const struct sl_store *store)
+void store_pools_end(const struct store_base *base)
 {
-    for (struct memory *gone = memory_take(NULL, store); gone != NULL;
-         gone = memory_take(NULL, store)) {
+    for (struct memory *gone = memory_take(NULL, base); gone != NULL;
+         gone = memory_take(NULL, base)) {
         (void)sl_memory_free(gone->at, NULL);
         free(gone);
     }

@@ -62,6 +62,7 @@ static void port_release(struct store_base *base)
 static void base_free(struct store_base *base)
 {
     if (base->pid == getpid()) { /* a forked child does not touch the parent's client */
+        store_pools_end(base);
         sl_client_close(&base->quiet);
         sl_client_close(&base->client);
     }
@@ -179,7 +180,6 @@ static void store_end(struct sl_store *store)
     }
     store_segments_end(store, ours ? base->client : NULL);
     store_regions_end(store);
-    store_pools_end(store);
     port_release(base); /* held buffers keep the client, but not the name */
     store_leave(base);
 }

@@ -196,7 +196,8 @@ int sl_store_register(struct sl_store *store, uint64_t addr, uint64_t length_byt
 int sl_store_unregister(struct sl_store *store, uint64_t addr);
 /* Returns how many bytes are registered from addr on without a gap. */
 uint64_t sl_store_registered_bytes(struct sl_store *store, uint64_t addr);
-/* Allocates memory that lives until the store is closed; only for a dummy. 0: failed. */
+/* Allocates memory that lives until the store is closed, and its running calls and buffers have
+ * ended; only for a dummy. 0: failed. */
 uint64_t sl_store_pool_alloc(struct sl_store *store, uint64_t length_bytes);
 /* Allocates shared, prefaulted, page-aligned memory; NULL: failed. */
 void *sl_store_memory_alloc(uint64_t length_bytes);

@@ -30,6 +30,29 @@ static struct {
     struct ranges spans;      /* has room for every registration */
 } table = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
+/* ---- forks: the child gets whole tables, and a lock that no thread of its parent holds ---- */
+
+static void fork_begins(void)
+{
+    pthread_rwlock_wrlock(&table.lock);
+}
+
+static void fork_ends(void)
+{
+    pthread_rwlock_unlock(&table.lock);
+}
+
+static void fork_ends_in_child(void) /* where the lock's owner has another number */
+{
+    (void)pthread_rwlock_init(&table.lock, NULL);
+}
+
+/* Before any other handler: callers hold their own locks, and the last handler is called first. */
+__attribute__((constructor)) static void forks_watch(void)
+{
+    (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
+}
+
 /* ---- sorted ranges ---- */
 
 /* Index of the first range that starts after `at`. */
@@ -206,18 +229,17 @@ enum sl_place sl_memory_place(const void *at, uint64_t length_bytes, int *gpu)
 sl_err sl_memory_ours_add(void *at, uint64_t length_bytes, int fd)
 {
     /* -1 if there are no more descriptors: it just cannot be shared then. */
-    const struct range range = {.from = (uintptr_t)at,
-                                .end = (uintptr_t)at + length_bytes,
-                                .place = SL_PLACE_OURS,
-                                .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+    struct range range = {.from = (uintptr_t)at,
+                          .end = (uintptr_t)at + length_bytes,
+                          .place = SL_PLACE_OURS,
+                          .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)};
     pthread_rwlock_wrlock(&table.lock);
     sl_err err = ranges_reserve(&table.ours, table.ours.count + 1) ? registered_add(range)
                                                                    : SL_ERR_NO_MEMORY;
     if (err == SL_OK) {
         ranges_insert(&table.ours, range);
     } else {
-        int copy = range.fd;
-        sl_auto_close(&copy);
+        sl_auto_close(&range.fd);
     }
     pthread_rwlock_unlock(&table.lock);
     return err;

@@ -10,6 +10,7 @@ sl_test(client_hostile_test LABEL unit SOURCES unit/client/lib/client_hostile_te
     support/tmpdir.c LIBS sluice_static TIMEOUT 120)
 sl_test(pool_rules_test LABEL unit SOURCES unit/client/lib/pool_rules_test.c LIBS sluice_static)
 sl_test(store_names_test LABEL unit SOURCES unit/client/mooncake/store_names_test.c LIBS sluice_store sluice_static)
+sl_test(store_fork_test LABEL unit SOURCES unit/client/mooncake/store_fork_test.c LIBS sluice_store sluice_static)
 sl_test(store_ceiling_test LABEL unit SOURCES unit/client/mooncake/store_ceiling_test.c LIBS sluice_store sluice_static)
 target_link_options(store_ceiling_test PRIVATE
     -Wl,--wrap=clock_gettime,--wrap=sl_get_pinned,--wrap=sl_get_pinned_batch,--wrap=sl_getv)

@@ -12,10 +12,12 @@ static void fork_begins(void)
     for (struct sl_store *store = stores; store != NULL; store = store->next) {
         pthread_mutex_lock(&store->lock);
     }
+    pthread_mutex_lock(&store_memories_lock);
 }
 
 static void fork_ends(void)
 {
+    pthread_mutex_unlock(&store_memories_lock);
     for (struct sl_store *store = stores; store != NULL; store = store->next) {
         pthread_mutex_unlock(&store->lock);
     }

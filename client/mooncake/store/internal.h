@@ -196,6 +196,7 @@ void store_sessions_end(struct sl_store *store); /* for a close */
 /* ---- memory.c ---- */
 void store_regions_end(struct sl_store *store);
 void store_pools_end(const struct store_base *base);
+extern pthread_mutex_t store_memories_lock; /* after stores' own; for forks */
 /* Whether the range is (part of) memory from sl_store_memory_alloc or sl_store_pool_alloc. */
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes);
 

@@ -133,7 +133,7 @@ struct memory {
 };
 /* All allocations with their length, beyond which a dummy registers nothing. One list for the
  * process, since engines expect that memory of one allocator can be freed by another. */
-static pthread_mutex_t memories_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_mutex_t store_memories_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct memory *memories;
 
 static void *memory_new(const struct store_base *owner, uint64_t length_bytes)
@@ -148,10 +148,10 @@ static void *memory_new(const struct store_base *owner, uint64_t length_bytes)
         free(memory);
         return NULL;
     }
-    pthread_mutex_lock(&memories_lock);
+    pthread_mutex_lock(&store_memories_lock);
     memory->next = memories;
     memories = memory;
-    pthread_mutex_unlock(&memories_lock);
+    pthread_mutex_unlock(&store_memories_lock);
     return memory->at;
 }
 
@@ -163,7 +163,7 @@ void *sl_store_memory_alloc(uint64_t length_bytes)
 /* Removes and returns the allocation at an address; address NULL: one of the owner. */
 static struct memory *memory_take(const void *at, const struct store_base *owner)
 {
-    pthread_mutex_lock(&memories_lock);
+    pthread_mutex_lock(&store_memories_lock);
     struct memory **place = &memories;
     while (*place != NULL && (at != NULL ? (*place)->at != at : (*place)->owner != owner)) {
         place = &(*place)->next;
@@ -172,7 +172,7 @@ static struct memory *memory_take(const void *at, const struct store_base *owner
     if (found != NULL) {
         *place = found->next;
     }
-    pthread_mutex_unlock(&memories_lock);
+    pthread_mutex_unlock(&store_memories_lock);
     return found;
 }
 
@@ -201,12 +201,12 @@ void store_pools_end(const struct store_base *base)
 bool store_memory_is_ours(uint64_t addr, uint64_t length_bytes)
 {
     bool ours = false;
-    pthread_mutex_lock(&memories_lock);
+    pthread_mutex_lock(&store_memories_lock);
     for (const struct memory *at = memories; at != NULL && !ours; at = at->next) {
         uint64_t from = (uint64_t)(uintptr_t)at->at;
         ours = addr >= from && length_bytes <= at->length_bytes &&
                addr - from <= at->length_bytes - length_bytes;
     }
-    pthread_mutex_unlock(&memories_lock);
+    pthread_mutex_unlock(&store_memories_lock);
     return ours;
 }

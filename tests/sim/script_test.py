@@ -74,6 +74,12 @@ class Functions(unittest.TestCase):
     def test_a_log_directory_removed_before_a_takeover_is_made_again(self):
         self.assertEqual(self.said('exec {log_fd}<logs/.; rmdir logs; S_shm_dir=/none; state_open; [ "$S_log_dir" -ef "$log_place" ] || echo unlinked'), "end\n")
 
+    def test_systemd_learns_of_a_node_that_serves_without_an_actor(self):
+        actors = "actors=(registrar tierer.0 swapper.0) NOTIFY_SOCKET=/none; watch_send() { echo $*; }; now_set; serves=%d ready_until_ms=$((now %+d))"
+        for serves, ms, waiting, said in [(1, -1, "swapper.0", "notify READY=1\n"), (1, 9999, "swapper.0", ""), (0, -1, "swapper.0", ""),
+                                          (1, -1, "tierer.0", "notify READY=1\n"), (0, -1, "tierer.0", "")]:
+            self.assertEqual(self.said(f"{actors % (serves, ms)}; node_state='waiting {waiting}'; systemd_report; systemd_report"), said + "end\n")
+
     def test_a_supervisor_that_lost_the_first_signal_ends(self):
         self.assertEqual(self.said("""exec {nap_fd}<> <(:); bash -c 'trap "trap - TERM" TERM; echo $$ >ready; while :; do sleep 0.1; done' & until [ -s ready ]; do nap 0.01; done
             born_set $!; pid_put "$pid_file" $! $born; supervisor_end $! || { echo lives; kill -KILL $!; }"""), "end\n")

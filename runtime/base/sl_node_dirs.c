@@ -106,19 +106,30 @@ static DIR *dir_open(const char *path, sl_err *err, struct sl_error *why)
     return directory;
 }
 
-/* Whether a setting names this entry or a path below it. */
-static bool is_named(const struct sl_node_dir_want *want, DIR *directory, const char *name)
+/* Whether `path` is the directory `above` or in it. */
+static bool is_below(const char *path, const char *above)
 {
-    char self[64], at[PATH_MAX], entry[PATH_MAX + NAME_MAX + 2], other[PATH_MAX];
-    (void)snprintf(self, sizeof(self), "/proc/self/fd/%d", dirfd(directory));
-    if (realpath(self, at) == NULL) {
+    size_t length = strlen(above);
+    return strncmp(path, above, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+/* Whether a setting names this entry or a path below it. Settings may name devices that do not
+ * answer, so their paths are resolved only if it matters whose the entry is. */
+static bool is_named(const struct sl_node_dir_want *want, bool marked, const char *name)
+{
+    char at[PATH_MAX], entry[PATH_MAX + NAME_MAX + 2], other[PATH_MAX];
+    (void)snprintf(entry, sizeof(entry), "%s/%s", want->path, name);
+    for (uint32_t i = 0; i < want->other_count; i++) {
+        if (is_below(want->others[i], entry)) {
+            return true;
+        }
+    }
+    if (marked || realpath(want->path, at) == NULL) {
         return false;
     }
-    size_t length =
-        (size_t)snprintf(entry, sizeof(entry), "%s/%s", strcmp(at, "/") == 0 ? "" : at, name);
+    (void)snprintf(entry, sizeof(entry), "%s/%s", strcmp(at, "/") == 0 ? "" : at, name);
     for (uint32_t i = 0; i < want->other_count; i++) {
-        if (realpath(want->others[i], other) != NULL && strncmp(other, entry, length) == 0 &&
-            (other[length] == '/' || other[length] == '\0')) {
+        if (realpath(want->others[i], other) != NULL && is_below(other, entry)) {
             return true;
         }
     }
@@ -243,7 +254,7 @@ static sl_err entry_scan(struct scan *scan, DIR *directory, const char *name, st
         if (opened && !fits && !S_ISLNK(status.st_mode)) {
             name_copy(scan->misfit, name);
         }
-        if (!is_named(want, directory, name)) {
+        if (!is_named(want, scan->seen->marked, name)) {
             name_copy(scan->seen->foreign, name);
         }
         return SL_OK;
@@ -252,7 +263,7 @@ static sl_err entry_scan(struct scan *scan, DIR *directory, const char *name, st
     scan->evident |= matches(dirs[want->place].evidence, name);
     if (!row->stays || want->place == SL_NODE_DIR_LOG ||
         (matches("@(disk|cluster|log)", name) && S_ISDIR(status.st_mode) &&
-         !is_named(want, directory, name))) {
+         !is_named(want, scan->seen->marked, name))) {
         name_copy(scan->doubtful, name);
     }
     return SL_OK;

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -541,7 +542,14 @@ static void uring_destroy(struct sl_disk *disk)
         close(self->event_fd);
     }
     if (self->lock_fd >= 0) {
-        close(self->lock_fd); /* releases the lock */
+        uint32_t idle = 0; /* requests in flight keep the lock */
+        while (idle < self->queue_depth && !self->ios[idle].busy) {
+            idle++;
+        }
+        /* The ring also has the lock, and ends only when this thread is next outside the kernel: it
+         * may wait there for another disk, which does not answer. */
+        (void)(idle == self->queue_depth && flock(self->lock_fd, LOCK_UN));
+        close(self->lock_fd);
     }
     if (self->dir_fd >= 0) {
         close(self->dir_fd);

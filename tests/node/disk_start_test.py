@@ -207,6 +207,21 @@ class DiskStart(unittest.TestCase):
         self.assertRegex(said, f"the disk check of {self.place(node)} has not answered within 10 s: starting anyway")
         self.put_flushed(node, "kept")
 
+    def test_a_disk_that_does_not_answer_keeps_no_command_waiting(self):
+        node = self.node()
+        node.start()
+        node.stop()  # leaves its logs
+        stuck(self, node.directory + "/device")
+        self.two_paths(node, node.directory + "/device/disk")
+        said = node.start(disks=False).stdout
+        self.assertRegex(said, "has not answered within 10 s: starting anyway")
+        self.assertIn("continues without tierer.1", said)
+        os.mkdir(node.directory + "/run/mine")
+        self.assertIn("tierer.1", node.supervisor("status", check=False).stdout)
+        node.ctl("put", "new", "-", stdin=b"new")
+        self.assertEqual(node.ctl("get", "new").stdout, b"new")
+        self.assertIn("stopped", node.stop().stdout)
+
     def test_a_file_system_without_room_is_refused(self):
         node = self.node()
         self.small_file_system(node, "1m")

@@ -1,5 +1,6 @@
-"""A file on a device that does not answer, like that of a lost NFS server: a process that reads or stats it waits in the kernel, where
-no signal ends it. It is a FUSE file system whose server is this program, so every wait ends with it."""
+"""A directory on a device that does not answer, like that of a lost NFS server: a process that reads or stats its file `lock`, or looks
+for another one, waits in the kernel, where no signal ends it. It is a FUSE file system whose server is this program, so every wait ends
+with it."""
 
 import ctypes
 import os
@@ -33,8 +34,9 @@ def serve(path):
         raise OSError("mount")
     print("mounted", flush=True)
     while True:
-        _, op, unique, node = struct.unpack("<IIQQ", os.read(device, 1 << 17)[:24])
-        if op == READ or (op == GETATTR and node == FILE):
+        request = os.read(device, 1 << 17)
+        _, op, unique, node = struct.unpack("<IIQQ", request[:24])
+        if op == READ or (op == GETATTR and node == FILE) or (op == LOOKUP and request[40:] != b"lock\0"):
             print("asked", flush=True)
         else:
             text = answer(op, node)

@@ -200,7 +200,7 @@ static sl_err arena_check_size(const struct sl_arena *arena, const struct sl_are
     return sl_fail(why, SL_ERR_CONFIG,
                    "arena.%u of an earlier start has memory = %" PRIu64
                    " in memory_chunk = %" PRIu64 ", not %" PRIu64 " in %" PRIu64
-                   "; start with that, " SL_SHM_FILE_OTHER_SIZE,
+                   "; start with that, " SL_SHM_FILE_WAY_OUT,
                    arena->id, arena->segment.data_bytes, arena->chunk_bytes, data_bytes_of(options),
                    chunk_bytes_of(options));
 }

@@ -240,7 +240,7 @@ static sl_err index_check_size(const struct sl_index_options *options,
     return sl_fail(why, SL_ERR_CONFIG,
                    "the index of an earlier start has %" PRIu64 " buckets in %" PRIu64
                    " bytes, by index_memory and index_keys, not %" PRIu64 " in %" PRIu64
-                   "; start without both, which keeps it, " SL_SHM_FILE_OTHER_SIZE,
+                   "; start without both, which keeps it, " SL_SHM_FILE_WAY_OUT,
                    view->bucket_count, view->segment.data_bytes, plan->bucket_count, data_bytes);
 }
 

@@ -26,8 +26,7 @@
 #define SEGMENT_STEP_BYTES  (64 * SL_MIB)
 #define SEGMENT_MAKER_BYTES 16u
 #define SEGMENT_NAMED_NS    (100 * SL_NS_PER_MS) /* for this time the name is not checked again */
-#define SEGMENT_WAY_OUT \
-    "use the sluice package of the node's version, or stop the node and start it with this one"
+#define SEGMENT_WAY_OUT     "use the sluice package of the node's version, " SL_SHM_FILE_WAY_OUT
 
 struct segment_header {
     uint64_t magic;

@@ -76,8 +76,8 @@ sl_err sl_shm_file_create(const struct sl_shm_file_want *want, struct sl_shm_fil
  * do not fit the file), SL_ERR_OS. */
 sl_err sl_shm_file_open(const struct sl_shm_file_want *want, bool writable, struct sl_shm_file *out,
                         struct sl_error *why);
-/* Advice for the message if a file that is kept has another size than the settings require. */
-#define SL_SHM_FILE_OTHER_SIZE "or lose what is in memory: sluice-node stop"
+/* Ends the message if a kept file has another size or version. sluice-node looks for this text. */
+#define SL_SHM_FILE_WAY_OUT "or lose what is in memory: sluice-node stop"
 /* Reads the versions in the header: SL_OK with all fields if this program can read the file. Maps
  * nothing and changes nothing. Errors: SL_ERR_VERSION (*out is filled), SL_ERR_NOT_FOUND,
  * SL_ERR_FOREIGN (not an shm file of this user), SL_ERR_OS. */

@@ -522,6 +522,20 @@ class Image(unittest.TestCase):
         self.assertRegex(container.exec("sluicectl", "ls").stdout.decode(), r" m.* kept\n")
         self.assertEqual(self.from_engine(machine, "sluicectl", "get", "kept"), b"value")
 
+    def test_a_pod_with_other_sizes_removes_memory_and_has_its_disk(self):
+        machine = self.machine()
+        values = {"memoryMiB": 64, "indexMiB": 64, "disk": {"sizeGiB": 1}}
+        container, manifest, pod = self.started(machine, values)
+        self.from_engine(machine, "sluicectl", "put", "kept", "-", stdin=b"value")
+
+        for change in {"memoryMiB": 96}, {"indexMiB": 96}:
+            container.exec(*manifest["lifecycle"]["preStop"]["exec"]["command"])
+            self.assertEqual(container.end(pod["terminationGracePeriodSeconds"]), 0)
+            values.update(change)
+            container, manifest, pod = self.started(machine, values)
+            self.assertEqual(self.from_engine(machine, "sluicectl", "get", "kept"), b"value")
+            self.assertIn(b"is removed (--replace-memory)", container.exec("sluice-node", "logs", "supervisor").stdout)
+
     def test_a_container_that_is_killed_keeps_what_it_had(self):
         machine = self.machine()
         values = {"memoryMiB": 64, "indexMiB": 64}

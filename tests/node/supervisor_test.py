@@ -1,5 +1,6 @@
 """The supervisor: starts, restarts actors that die or hang, stops and leaves nothing."""
 
+import fcntl
 import json
 import os
 import resource
@@ -273,6 +274,44 @@ class Supervisor(unittest.TestCase):
             new = node.pid("keyer")
             os.kill(new, signal.SIGKILL)
             wait_until(lambda: shown() == (0, "down"), 20, "it is not restarted, and is shown as down")
+
+    def test_replace_memory_removes_only_memory_that_the_start_cannot_use(self):
+        """As a pod's start, when its node was stopped with its memory kept."""
+        def start(*words, code=0, asked=True):
+            done = node.supervisor("start", *node.settings, *words, *(["--replace-memory"] if asked else []), check=False)
+            self.assertEqual(done.returncode, code, done.stdout)
+            return done.stdout
+
+        def refused(text, *words, **more):
+            self.assertIn(text, start("--memory", "128MiB", *words, code=1, **more))
+            self.assertTrue(os.path.exists(node.shm + "/index"))
+
+        with Node(ranks=1, memory="64MiB") as node:
+            node.ctl("put", "kept", stdin=b"value")
+            refused("runs already")
+            os.kill(node.supervisor_pid(), signal.SIGKILL)
+            refused("arena.0 of an earlier start has memory = 67108864")  # its actors serve
+            node.stop("--keep-arena")
+            refused("arena.0 of an earlier start has memory = 67108864", asked=False)
+            refused("raise clients_max", "--clients-max", "4")  # the node could not start without the memory either
+            holder = os.open(node.shm, os.O_RDONLY)
+            fcntl.flock(holder, fcntl.LOCK_SH)
+            refused("is in use by another node")
+            os.close(holder)
+            self.assertNotIn("is removed", start())
+            self.assertEqual(node.ctl("get", "kept").stdout, b"value")
+
+            larger, more_keys = ("--memory", "128MiB"), ("--index-memory", "512MiB")
+            for words, why in ((larger, "arena.0 of an earlier start"), (larger + more_keys, "the index of an earlier start"), (larger + more_keys, "'leases' has layout 4711")):
+                node.ctl("put", "kept", stdin=b"value")
+                node.stop("--keep-arena")
+                if "layout" in why:
+                    with open(node.shm + "/leases", "r+b") as file:
+                        file.seek(20)
+                        file.write((4711).to_bytes(4, "little"))
+                self.assertRegex(start(*words), f"memory of an earlier start in {node.shm} is removed .*{why}")
+                self.assertRegex(log_of(node, "supervisor"), f"is removed .*{why}")
+                self.assertEqual(node.ctl("get", "kept", check=False).returncode, 1)
 
     def test_stop_with_keep_arena_keeps_objects(self):
         with Node() as node:

@@ -68,7 +68,7 @@ class Versions(unittest.TestCase):
 
                 self.assertEqual(done.returncode, 1, done.stdout)
                 self.assertIn(f"'{name}' has layout 4711 (sluice ", done.stdout)
-                self.assertIn("knows 1: use the sluice package of the node's version, or stop the node", done.stdout)
+                self.assertIn("knows 1: use the sluice package of the node's version, or lose what is in memory: sluice-node stop", done.stdout)
                 self.assertEqual(contents(self.node.shm), before)
                 with open(path, "r+b") as segment:
                     segment.seek(LAYOUT_AT)

@@ -208,7 +208,7 @@ START_TEST(another_layout_is_refused_by_both_numbers_and_a_way_out)
                       "%s", why.text);
         ck_assert_msg(strstr(why.text, "this program (sluice " SL_VERSION ") knows 1") != NULL,
                       "%s", why.text);
-        ck_assert_msg(strstr(why.text, "stop the node and start it") != NULL, "%s", why.text);
+        ck_assert_msg(strstr(why.text, "sluice-node stop") != NULL, "%s", why.text);
         shm_dir_remove(dir);
     }
 END_TEST

@@ -226,6 +226,11 @@ class Chart(unittest.TestCase):
             self.assertEqual(pod_of(values)["securityContext"]["seccompProfile"], {"type": profile})
         self.assertNotIn("initContainers", pod_of({"prepareDirectories": False}))
 
+    def test_no_pod_has_directories_that_systemd_gives_to_a_unit(self):
+        for pod in (pod_of(PLAIN_VALUES), documents(plain_text("vllm.yaml"))[0]["spec"]["template"]["spec"]):
+            paths = [volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume]
+            self.assertEqual([path for path in paths if re.match("/run/sluice/|/var/(lib|log)/sluice/", path)], [])
+
     def test_nobody_is_let_in_who_is_not_named(self):
         def rules(values):
             ones = manifests(values)

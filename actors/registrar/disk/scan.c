@@ -381,7 +381,8 @@ static void disk_found_asked(struct registrar *self, const struct sl_msg *msg)
 
 static void sweep_step(struct registrar *self, uint32_t slot)
 {
-    const struct reg_drop how = {.reason = REG_GHOST_DISK_RECLAIMED};
+    const struct reg_drop how = {
+        .reason = REG_GHOST_DISK_RECLAIMED, .forget = true, .reported = true};
     struct reg_disk *disk = &self->tier->disks[slot];
     struct sl_entry entry;
     for (uint32_t i = 0; disk->sweeping && i < SWEEP_STEP; i++) {

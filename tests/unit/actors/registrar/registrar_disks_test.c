@@ -676,6 +676,35 @@ START_TEST(second_copy_is_known_and_goes_with_the_first)
     }
 END_TEST
 
+/* 0: the disk left and another one is at its path; 1: it is scanned again and has lost the value.
+ */
+START_TEST(second_copy_is_forgotten_when_the_first_is_swept)
+    {
+        struct node *node = node_start(settings);
+        node_client(node, "client.1", 11);
+        const struct found found[] = {
+            {.key = "twice", .length = 5000, .segment = 9, .offset = 4096},
+            {.key = "once", .length = 5000, .segment = 9, .offset = 12288}};
+        for (uint32_t i = 0; i < 2; i++) {
+            tierer_select(i, stores[i]);
+            tierer_arrive(node, TIERER_PID + i);
+            tierer_found(node, found, i == 0 ? 2 : 1, true, true, NULL);
+        }
+
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        tierer_select(0, stores[_i == 0 ? 2 : 0]);
+        tierer_arrive(node, TIERER_PID + 2);
+        tierer_ready(node);
+        fake_advance(&node->fake, SL_NS_PER_S);
+
+        ck_assert(!node_is_visible(node, "twice") && !node_is_visible(node, "once"));
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 0);
+        tierer_select(1, stores[1]);
+        ck_assert_uint_eq(tierer_forget(node, SL_OK), 1);
+        node_end(node);
+    }
+END_TEST
+
 /* The scan does not report a value again that it reported before the removal. */
 START_TEST(copy_that_a_scan_has_told_is_removed_when_the_scan_goes_on)
     {
@@ -1341,6 +1370,7 @@ int main(void)
     tcase_add_loop_test(all, a_block_that_was_removed_by_its_key_is_not_found, 0, WHENS * WHATS);
     tcase_add_loop_test(all, half_of_a_block_waits_an_hour_for_a_disk_that_does_not_come, 0, 2);
     tcase_add_loop_test(all, a_put_under_the_key_of_half_of_a_block_takes_its_place, 0, 3);
+    tcase_add_loop_test(all, second_copy_is_forgotten_when_the_first_is_swept, 0, 2);
     tcase_add_test(all, nothing_waits_for_a_disk_tier_that_never_came);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

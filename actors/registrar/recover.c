@@ -72,19 +72,22 @@ static bool extent_claim(struct registrar *self, const struct sl_extent *extent)
     return err == SL_OK && after.extent_count > before.extent_count; /* no other record had it */
 }
 
-/* False: the record contradicts itself or another one, and was dropped. */
+/* False: the record contradicts itself or another one, or is of a value on a disk and the node has
+ * none now; it was dropped. */
 static bool recover_extent(struct registrar *self, const struct sl_entry *entry)
 {
     if (entry->kind == SL_RECORD_GROUP || entry->kind == SL_RECORD_BLOB) {
         return true;
     }
-    if (extent_is_possible(self, entry) &&
-        (entry->extent.generation == 0 || extent_claim(self, &entry->extent))) {
+    bool possible = extent_is_possible(self, entry), in_memory = entry->extent.generation != 0;
+    if (possible && (in_memory ? extent_claim(self, &entry->extent) : reg_has_disks(self))) {
         return true;
     }
-    reg_log(self, SL_LOG_ERROR, 0,
-            "record %u claims [%" PRIu64 ", +%" PRIu64 "), which is not its own: dropped",
-            entry->ref, entry->extent.offset_bytes, entry->extent.length_bytes);
+    if (!possible || in_memory) {
+        reg_log(self, SL_LOG_ERROR, 0,
+                "record %u claims [%" PRIu64 ", +%" PRIu64 "), which is not its own: dropped",
+                entry->ref, entry->extent.offset_bytes, entry->extent.length_bytes);
+    }
     if (entry->kind == SL_RECORD_COMMITTED) {
         sl_index_unlink(self->index, entry->ref, SL_RECORD_FREE);
     } else {

@@ -114,6 +114,20 @@ class Away(unittest.TestCase):
         self.change(node, "AB", False)
         self.check_gone(node)
 
+    def test_no_disks_for_a_while_with_the_memory_kept(self):
+        node = self.node("A")
+        self.fill(node)
+        disk = node.settings.index("--disk") + 1
+        for size in ("0", node.settings[disk]):
+            node.settings[disk] = size
+            self.change(node, "A", True)
+            if size == "0":
+                self.assertLess(len(node.missing(timeout_ms=5000)), len(node.values))
+                node.put("old", 24)  # also what was only on the disk
+                self.remove_all(node)
+        wait_until(lambda: self.emptied(node) > 0, 60, "the disk is emptied")
+        self.check_gone(node)
+
     def test_new_value_of_a_key_whose_disk_is_away_stays(self):
         node = self.node("AB")
         self.fill(node)

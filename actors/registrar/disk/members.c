@@ -78,7 +78,7 @@ static sl_err members_restore(struct registrar *self, sl_ref ref, const void *by
     if (length_bytes == sizeof(note)) {
         memcpy(&note, bytes, sizeof(note));
     }
-    if (!self->tier->on || note.version != MEMBERS_NOTE_VERSION || note.count > REG_MEMBERS_MAX) {
+    if (note.version != MEMBERS_NOTE_VERSION || note.count > REG_MEMBERS_MAX) {
         return SL_ERR_FOREIGN;
     }
     if (members->note != 0) { /* killed between the new note and the end of the old one */
@@ -684,9 +684,20 @@ static bool path_waits(const struct registrar *self, const struct reg_path *path
     return waits;
 }
 
+/* Without disks the node notes no removals: each disk misses them from now on. */
+static void members_strike_all(struct registrar *self)
+{
+    struct reg_members *members = &self->tier->members;
+    if (!self->tier->on && (!members->strict || members->count > 0)) {
+        *members = (struct reg_members){.closed = true, .strict = true, .note = members->note};
+        members->strict = members_remember(self, NULL) == SL_OK; /* else again at the next turn */
+    }
+}
+
 static void members_pump(struct registrar *self)
 {
     bool reported = false, some_wait = false;
+    members_strike_all(self);
     for (uint32_t turn = 0; turn < 2; turn++) {
         for (uint32_t i = 0; i < self->tier->path_count; i++) {
             const struct reg_path *path = &self->tier->paths[i];
@@ -782,6 +793,7 @@ const struct reg_part reg_members_part = {
     .name = "members",
     REG_CALLS(calls),
     REG_BLOBS(blobs),
+    .started = members_pump,
     .after = members_pump,
     .next_ns = members_next,
 };

@@ -484,6 +484,56 @@ START_TEST(disk_that_was_alone_and_away_when_all_was_removed_begins_empty)
     }
 END_TEST
 
+static bool has(struct node *node, const char *key, bool only_on_disk)
+{
+    struct sl_entry entry;
+    return node_entry(node, key, &entry) && (entry.extent.generation == 0) == only_on_disk;
+}
+
+/* A node without disks does not note which keys it removes. 0: it had a disk before; 1: it is
+ * new. */
+START_TEST(disk_that_was_away_while_the_node_had_none_begins_empty)
+    {
+        static const char *const none[] = {NULL};
+        struct disk a = disk_of("A", 7, "");
+        struct sl_msg msg;
+        struct node *node = _i == 0 ? node_of_one(&a) : node_start(none);
+        if (_i == 0) {
+            node_put_block(node, "client.1", "m/b", 2, 4096, 0);
+            (void)tierer_write(node, 1, SL_OK);
+            for (uint32_t i = 0; i < 4; i++) {
+                const char key[] = {(char)('0' + i), '\0'};
+                node_put(node, "client.1", key, SL_MIB);
+                ck_assert_uint_eq(tierer_write(node, 2 + i, SL_OK), 1);
+            }
+            ck_assert(has(node, "k", true) && has(node, "m/b/0", true) && has(node, "3", false));
+            fake_process_end(&node->fake, proc_of(TIERER_PID));
+            fake_set(&node->fake, "disk", "0");
+            node_restart(node);
+        }
+        node_client(node, "client.1", 11);
+        ck_assert(!has(node, "k", true) && !has(node, "k", false)); /* so it can be put */
+        node_put(node, "client.1", "k", SL_MIB);
+        node_put_block(node, "client.1", "m/b", 2, 4096, 0);
+        ck_assert_int_eq(node_remove(node, "client.1", "k"), SL_OK);
+        for (uint32_t i = 0; i < 8; i++) { /* nothing leaves memory for a disk */
+            const char key[] = {(char)('a' + i), '\0'};
+            node_put(node, "client.1", key, SL_MIB);
+            ck_assert(!has(node, "3", true));
+        }
+        node_restart(node);
+        fake_set(&node->fake, "disk", "1GiB");
+        node_restart(node);
+        tierer_come(node, 0, TIERER_PID + 1);
+        fake_advance(&node->fake, 21 * SL_NS_PER_S);
+
+        ck_assert_int_eq(disk_tell(node, 0, &a), SL_ERR_BUSY);
+
+        ck_assert(members_take(node, 0, &msg) && msg.body.disk_members.empty);
+        node_end(node);
+    }
+END_TEST
+
 /* B joined while A was idle. The power is cut between the next two lists: the first bit says
  * whether A's was written, the second whether B's was, if it was sent. */
 START_TEST(power_cut_between_the_lists_of_a_disk_and_one_that_came_later_costs_nothing)
@@ -680,6 +730,7 @@ int main(void)
     tcase_add_loop_test(tests, disk_that_was_away_when_all_was_removed_begins_empty, 0, 2);
     tcase_add_loop_test(tests, disk_that_was_alone_and_away_when_all_was_removed_begins_empty, 0,
                         2);
+    tcase_add_loop_test(tests, disk_that_was_away_while_the_node_had_none_begins_empty, 0, 2);
     tcase_add_loop_test(tests, list_that_failed_and_is_there_voids_nobody, 0, 2);
     tcase_add_test(tests, a_list_that_is_there_does_not_make_a_failing_disk_well);
     tcase_add_test(tests, disk_that_joins_is_in_the_list_of_the_others);

@@ -96,12 +96,21 @@ expect "with nothing in memory" refuses in_memory hello
 expect "with what was on disk" serves hello world
 
 : >/etc/sluice/other.conf
+mkdir /var/lib/sluice/models /var/lib/sluice/used
+touch /var/lib/sluice/models/weights
+flock -F /var/lib/sluice/used/lock sleep 600 & # as a tierer of a node with another runtime_dir
+holder=$!
+until [ -e /var/lib/sluice/used/lock ]; do sleep 0.1; done
+chown -R sluice /var/lib/sluice/models /var/lib/sluice/used
 expect "apt purges" apt purge sluice libsluice0 libsluice-dev python3-sluice
 expect "no process is left" none_left
-for place in /etc/sluice/default.conf /var/lib/sluice /var/log/sluice /run/sluice "/dev/shm/sluice-$(id -u sluice)"; do
+expect "a directory of the user sluice that is not a node's is left" test -e /var/lib/sluice/models/weights
+expect "and the disk of a node that runs elsewhere" test -e /var/lib/sluice/used/lock
+kill "$holder"
+for place in /etc/sluice/default.conf /var/lib/sluice/default /var/log/sluice /run/sluice "/dev/shm/sluice-$(id -u sluice)"; do
     expect "$place is gone" refuses test -e "$place"
 done
 expect "a file of the administrator is left" test -e /etc/sluice/other.conf
-rm -rf /etc/sluice /usr/sbin/policy-rc.d
+rm -rf /etc/sluice /var/lib/sluice /usr/sbin/policy-rc.d
 echo "$failed failed"
 [ "$failed" -eq 0 ]

@@ -47,7 +47,7 @@ static void fork_ends_in_child(void) /* where the lock's owner has another numbe
     (void)pthread_rwlock_init(&table.lock, NULL);
 }
 
-/* Before any other handler: callers hold their own locks, and the last handler is called first. */
+/* Before handlers of programs: they hold their own locks, and the last handler runs first. */
 __attribute__((constructor)) static void forks_watch(void)
 {
     (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);

@@ -39,9 +39,14 @@ static void forks_watch(void)
     (void)pthread_atfork(fork_begins, fork_ends, fork_ends_in_child);
 }
 
-void store_fork_add(struct sl_store *store)
+void store_fork_watch(void)
 {
     (void)pthread_once(&once, forks_watch);
+}
+
+void store_fork_add(struct sl_store *store)
+{
+    store_fork_watch();
     pthread_mutex_lock(&stores_lock);
     store->next = stores;
     stores = store;

@@ -130,6 +130,7 @@ uint64_t store_ceiling_ns(const struct store_base *base, uint64_t bytes);
 /* ---- fork.c ---- */
 /* Between these calls, a forked child finds the store's locks and tables in a usable state. */
 void store_fork_add(struct sl_store *store);
+void store_fork_watch(void); /* before the first use of store_memories_lock */
 void store_fork_take(struct sl_store *store);
 
 /* ---- keys.c ---- */

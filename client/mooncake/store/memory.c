@@ -138,6 +138,7 @@ static struct memory *memories;
 
 static void *memory_new(const struct store_base *owner, uint64_t length_bytes)
 {
+    store_fork_watch();
     struct memory *memory = calloc(1, sizeof *memory);
     if (memory == NULL) {
         return NULL;

@@ -61,8 +61,8 @@ static void port_release(struct store_base *base)
 
 static void base_free(struct store_base *base)
 {
+    store_pools_end(base);
     if (base->pid == getpid()) { /* a forked child does not touch the parent's client */
-        store_pools_end(base);
         sl_client_close(&base->quiet);
         sl_client_close(&base->client);
     }

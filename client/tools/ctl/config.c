@@ -207,11 +207,12 @@ static sl_err record_check(const struct sl_config *config, bool running, struct 
 static int start_check(const struct ctl *ctl)
 {
     static const char *const words[] = {"start", NULL};
-    struct sl_error why = {0};
+    struct sl_error why = {0}, kept = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
     sl_err err = sl_node_dirs_check_path(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
-    err = err == SL_OK ? sl_shm_files_readable(ctl->paths.shm_dir, &why) : err;
-    err = err == SL_OK ? memory_check(ctl, &why) : err;
+    if (err == SL_OK && sl_shm_files_readable(ctl->paths.shm_dir, &kept) == SL_OK) {
+        (void)memory_check(ctl, &kept);
+    }
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
     err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
                                          (uint32_t)sl_config_u64(ctl->config, SL_SET_ranks), &why)
@@ -219,8 +220,10 @@ static int start_check(const struct ctl *ctl)
     err = err == SL_OK ? ctl_rights_check(ctl->config, &why) : err;
     err = err == SL_OK ? ctl_directory_check(ctl->config, NULL, &why) : err;
     err = err == SL_OK ? record_check(ctl->config, running, &why) : err;
+    /* Last: with --replace-memory a start removes memory if that is the only obstacle. */
+    why = err == SL_OK ? kept : why;
     json_t *facts = ctl_facts(ctl, ctl->config, 0);
-    (void)json_object_set_new(facts, "refused", ctl_json_text(err == SL_OK ? "" : why.text));
+    (void)json_object_set_new(facts, "refused", ctl_json_text(why.code == SL_OK ? "" : why.text));
     int code = ctl_script_print("checks.py", words, facts);
     if (code == CTL_SUCCESS && !running) {
         uncharged_warn(ctl);
@@ -268,7 +271,8 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     bool fitted = ctl_memory_fit(ctl);
     if (check) {
         code = start_check(ctl);
-        return code == CTL_SUCCESS ? disks_check(ctl) : code;
+        int disks = disks_check(ctl);
+        return code == CTL_SUCCESS ? disks : code;
     }
     if (template) {
         return ctl_answer(ctl, template_json());

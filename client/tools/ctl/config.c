@@ -130,8 +130,8 @@ static sl_err memory_check(const struct ctl *ctl, struct sl_error *why)
         .key_count = sl_config_u64(config, SL_SET_index_keys),
         .derived = sl_config_index_is_derived(config),
     };
-    sl_err err = sl_arena_fits(&arena, why);
-    return err == SL_OK ? sl_index_fits(&index, why) : err;
+    sl_err err = sl_index_fits(&index, why); /* first: it also checks the settings by themselves */
+    return err == SL_OK ? sl_arena_fits(&arena, why) : err;
 }
 
 /* Warns of values that an earlier start without `contributions` left in memory: they belong to no
@@ -210,8 +210,8 @@ static int start_check(const struct ctl *ctl)
     struct sl_error why = {0}, kept = {0};
     bool running = ctl_registrar_lives(ctl->paths.shm_dir);
     sl_err err = sl_node_dirs_check_path(&ctl->paths, "shm_dir", ctl->paths.shm_dir, &why);
-    if (err == SL_OK && sl_shm_files_readable(ctl->paths.shm_dir, &kept) == SL_OK) {
-        (void)memory_check(ctl, &kept);
+    if (err == SL_OK && memory_check(ctl, &kept) == SL_OK) {
+        (void)sl_shm_files_readable(ctl->paths.shm_dir, &kept);
     }
     err = err == SL_OK ? sl_cluster_check(ctl->config, &why) : err;
     err = err == SL_OK ? sl_device_check(sl_config_text(ctl->config, SL_SET_device),
@@ -271,8 +271,7 @@ static int config_command(struct ctl *ctl, int argc, char **argv)
     bool fitted = ctl_memory_fit(ctl);
     if (check) {
         code = start_check(ctl);
-        int disks = disks_check(ctl);
-        return code == CTL_SUCCESS ? disks : code;
+        return code == CTL_SUCCESS ? disks_check(ctl) : code;
     }
     if (template) {
         return ctl_answer(ctl, template_json());

@@ -41,6 +41,11 @@ def run(*words, **options):
     return done.stdout
 
 
+def file_of(place):
+    """The name of a file that a node has in this directory."""
+    return "members" if place.startswith("/var/lib/") else "registrar.jsonl"
+
+
 def offered(script):
     return run("bash", "-c", COMPLETE + script, "bash", COMPLETION, CTL)
 
@@ -193,7 +198,7 @@ class Packaging(unittest.TestCase):
         for name, user in (("gone", own), ("runs", own), ("pod", "somebody")):
             for place in (f"/etc/systemd/system/sluice-node@{name}.service.d", *(f"{place}/{name}" for place in PLACES)):
                 os.makedirs(self.place + place)
-                open(self.place + place + "/file", "w", encoding="utf-8").close()
+                open(f"{self.place}{place}/{file_of(place)}", "w", encoding="utf-8").close()
             with open(f"{self.place}/etc/systemd/system/sluice-node@{name}.service.d/10-user.conf", "w", encoding="utf-8") as file:
                 file.write(f"[Service]\nUser={user}\n")
         locks = [os.open(f"{self.place}{place}/runs", os.O_RDONLY) for place in ("/run/sluice", "/dev/shm/sluice-7")]
@@ -205,11 +210,28 @@ class Packaging(unittest.TestCase):
 
         for place in PLACES:
             self.assertEqual(sorted(os.listdir(self.place + place)), ["pod", "runs"], place)
-            self.assertEqual([os.listdir(f"{self.place}{place}/{name}") for name in ("pod", "runs")], [["file"], ["file"]], place)
+            self.assertEqual([os.listdir(f"{self.place}{place}/{name}") for name in ("pod", "runs")], [[file_of(place)]] * 2, place)
+
+    def test_a_purge_leaves_directories_with_other_files(self):
+        for place in ("/var/lib/sluice/models", "/var/log/sluice/notes"):
+            unit = f"{self.place}/etc/systemd/system/sluice-node@{os.path.basename(place)}.service.d"
+            os.makedirs(self.place + place)
+            os.makedirs(unit)
+            with open(unit + "/10-user.conf", "w", encoding="utf-8") as file:
+                file.write(f"[Service]\nUser={pwd.getpwuid(os.geteuid()).pw_name}\n")
+            for name in (file_of(place), "own"):
+                open(f"{self.place}{place}/{name}", "w", encoding="utf-8").close()
+
+        said = self.script_run("sluice.postrm", "purge")
+
+        for place in ("/var/lib/sluice/models", "/var/log/sluice/notes"):
+            self.assertEqual(sorted(os.listdir(self.place + place)), sorted([file_of(place), "own"]))
+            self.assertIn(f"not removed, because it is in use or has other files than a stopped node's: {self.place}{place}", said)
 
     def test_a_purge_leaves_no_directory_of_a_node_that_ran(self):
         for place in PLACES:
-            os.makedirs(self.place + place + "/default/log")
+            os.makedirs(self.place + place + "/default")
+            open(f"{self.place}{place}/default/{file_of(place)}", "w", encoding="utf-8").close()
         os.makedirs(self.place + "/etc/systemd/system/sluice-node@default.service.d")
         with open(self.place + "/etc/systemd/system/sluice-node@default.service.d/override.conf", "w", encoding="utf-8") as file:
             file.write(f"[Service]\nUser=sluice\nUser={pwd.getpwuid(os.geteuid()).pw_name}\n")

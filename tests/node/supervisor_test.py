@@ -295,7 +295,7 @@ class Supervisor(unittest.TestCase):
             refused("arena.0 of an earlier start has memory = 67108864", asked=False)
             refused("raise clients_max", "--clients-max", "4")  # the node could not start without the memory either
             refused("record: ", "--record", "/proc/none/recording")
-            refused("index", "--index-keys", "4000000000")
+            refused("index", "--index-keys", "100000000", "--index-memory", "64MiB")
             holder = os.open(node.shm, os.O_RDONLY)
             fcntl.flock(holder, fcntl.LOCK_SH)
             refused("is in use by another node")

@@ -526,6 +526,10 @@ def helper_listens(setting, text, reads, mend):
     return line(check, judged(not exposed, True), f"{setting} {text}: free{'; anyone who reaches it can read ' + reads if exposed else ''}", mend)
 
 
+def lacks(facts, program):
+    return not os.access(f"{os.path.dirname(facts['program'])}/{program}", os.X_OK)
+
+
 def metrics(facts):
     text, running = facts["settings"]["metrics_listen"], facts["running"]
     guarded = os.environ.get("SLUICE_METRICS_TOKEN") or os.environ.get("SLUICE_METRICS_TOKEN_FILE")
@@ -533,6 +537,8 @@ def metrics(facts):
         yield line("metrics", OK, "off")
     elif facts["metrics_at"] is not None:
         yield line("metrics", OK, f"/metrics at {facts['metrics_at']['address']}")
+    elif lacks(facts, "sluice-metrics"):
+        yield line("metrics", WARN, "the program sluice-metrics is missing: /metrics is not served", "install it beside sluicectl")
     elif text != "local":
         yield helper_listens("metrics_listen", text, "" if guarded else "load and hit rates (no keys)",
                              "set SLUICE_METRICS_TOKEN_FILE, use a firewall, or set metrics_listen = local")
@@ -546,7 +552,7 @@ def events(facts):
         yield line("events", OK, "at {}, missed events at {}".format(*events_at(at)))
     elif text == "off":
         yield line("events", OK, "off")
-    elif not os.access(os.path.dirname(facts["program"]) + "/sluice-events", os.X_OK):
+    elif lacks(facts, "sluice-events"):
         yield line("events", WARN, "the program sluice-events is missing: no events are published for routers", "install it beside sluicectl")
     elif text != "local":
         yield helper_listens("events_listen", text, "hashes of blocks and names of models", "use a network only for routers, a firewall, or set events_listen = local")

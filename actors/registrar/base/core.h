@@ -126,6 +126,12 @@ static inline bool reg_has_disks(const struct registrar *self)
 {
     return self->set.disk > 0;
 }
+/* Whether the value is on a disk of this node. Its record may still name a place on one that the
+ * node had at an earlier start. */
+static inline bool reg_is_on_disk(const struct registrar *self, const struct sl_entry *entry)
+{
+    return entry->disk.valid != 0 && reg_has_disks(self);
+}
 
 static inline struct sl_key reg_key_of(const char *zero_terminated)
 {

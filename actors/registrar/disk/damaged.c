@@ -16,7 +16,7 @@ static bool memory_leave(struct registrar *self, const struct sl_entry *entry)
     static const struct sl_extent nowhere = {0};
     sl_ref unit = reg_unit_of(entry), fresh;
     bool writing = (sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0;
-    if (entry->disk.valid == 0 || !reg_has_disks(self) || writing ||
+    if (!reg_is_on_disk(self, entry) || writing ||
         reg_record_switch(self, entry->ref, &nowhere, NULL, &fresh) != SL_OK) {
         return false;
     }

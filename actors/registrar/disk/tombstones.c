@@ -577,10 +577,12 @@ static void tombstones_dropped(struct registrar *self, const struct reg_dropped 
     uint16_t doubt =
         how->reported ? reported_disks : reg_disks_in_doubt(self, entry->ref, entry, removed);
     const struct sl_key key = record_key(entry);
-    const struct reg_disk *disk = &self->tier->disks[entry->disk.disk];
-    bool swept = disk->sweeping && !reg_segment_found(self, entry->disk.disk, entry->ref);
-    bool placed = entry->disk.valid != 0 && !disk->gone && !swept &&
-                  entry->disk.segment > disk->deleted_segment;
+    bool placed = entry->disk.valid != 0; /* else its disk is no index */
+    if (placed) {
+        const struct reg_disk *disk = &self->tier->disks[entry->disk.disk];
+        bool swept = disk->sweeping && !reg_segment_found(self, entry->disk.disk, entry->ref);
+        placed = !disk->gone && !swept && entry->disk.segment > disk->deleted_segment;
+    }
     for (uint32_t i = 0; i < REG_DISKS_MAX; i++) {
         const struct sl_disk_place unknown = {.disk = (uint16_t)i}; /* for any place on the disk */
         bool written = what->writing && reg_write_runs(self, reg_hash(key.at, key.length), i);

@@ -324,7 +324,7 @@ static bool value_leave(struct registrar *self, const struct sl_entry *entry, ui
     if ((sl_index_links(self->index, entry->ref)->flags & REG_FLAG_WRITING) != 0) {
         return false; /* soon it is on disk, and stays there */
     }
-    if (entry->disk.valid == 0 || !reg_has_disks(self)) {
+    if (!reg_is_on_disk(self, entry)) {
         struct reg_drop how = {.reason = REG_GHOST_CONTRIBUTION, .forget = true};
         self->ghosts->telling = serial;
         sl_err err = reg_unit_drop(self, unit, &how);

@@ -126,7 +126,7 @@ static enum unit_outcome unit_outcome(struct registrar *self, sl_ref unit,
         if (pinned || !part_may_leave(self, parts->refs[i], &entry)) {
             return UNIT_STAYS;
         }
-        if (entry.disk.valid == 0 || !reg_has_disks(self)) {
+        if (!reg_is_on_disk(self, &entry)) {
             outcome = UNIT_DROPS;
         }
     }

@@ -782,8 +782,8 @@ static const char *reason_of(struct node *node, const char *key)
     msg.body.explain.keys = (struct sl_texts){.at = texts, .count = 1};
     fake_give(&node->fake, "client.1", &msg);
     ck_assert(fake_take_reply(&node->fake, "client.1", msg.seq, &reply));
-    const struct sl_item_explanation *story = &reply.body.explain_reply.items.at[0];
-    (void)snprintf(text, sizeof(text), "%.*s", (int)story->text.length, story->text.at);
+    const struct sl_item_explanation *item = &reply.body.explain_reply.items.at[0];
+    (void)snprintf(text, sizeof(text), "%.*s", (int)item->text.length, item->text.at);
     return text;
 }
 
@@ -860,6 +860,26 @@ START_TEST(a_value_that_is_damaged_in_memory_is_read_from_disk)
         uint64_t seq = promote_ask(node, "client.1", keys, 1);
         ck_assert_uint_eq(tierer_read(node, SL_OK), 1);
         ck_assert_int_eq(promote_answer(node, "client.1", seq, 0), SL_OK);
+        ck_assert(in_memory(node, "k1"));
+        node_end(node);
+    }
+END_TEST
+
+/* Its record names the disk of an earlier start. */
+START_TEST(a_value_that_is_damaged_in_memory_is_dropped_if_the_node_has_no_disk_now)
+    {
+        struct node *node = node_disk();
+        fill_durable(node);
+        fake_process_end(&node->fake, proc_of(TIERER_PID));
+        fake_set(&node->fake, "disk", "0");
+        node_restart(node);
+        node_client(node, "client.1", 11);
+        ck_assert(on_disk(node, "k1") && in_memory(node, "k1"));
+
+        ck_assert_int_eq(damage_report(node, "k1", 0), SL_OK);
+
+        ck_assert(!node_is_visible(node, "k1"));
+        node_put(node, "client.1", "k1", BIG);
         ck_assert(in_memory(node, "k1"));
         node_end(node);
     }
@@ -2337,6 +2357,8 @@ static Suite *disk_suite(void)
     tcase_add_test(promote, a_busy_tierer_costs_no_place);
     tcase_add_test(promote, a_block_that_is_damaged_in_memory_is_a_miss_and_can_be_stored);
     tcase_add_test(promote, a_value_that_is_damaged_in_memory_is_read_from_disk);
+    tcase_add_test(promote,
+                   a_value_that_is_damaged_in_memory_is_dropped_if_the_node_has_no_disk_now);
     tcase_add_loop_test(promote, a_pinned_value_on_disk_alone_stays_in_a_full_index, 0,
                         SL_COUNT(pinned_units));
     tcase_add_test(promote, extents_of_a_dead_tierer_stay_out_for_io_grace);

@@ -5,7 +5,7 @@ add_library(sluice_policy_model STATIC ${policy}/clairvoyant.c ${policy}/count.c
 target_link_libraries(sluice_policy_model PUBLIC sl_flags sluice_density sluice_sessions sluice_runtime PRIVATE PkgConfig::JANSSON)
 sl_test(policy_model_test LABEL unit SOURCES unit/tests/policy_model_test.c LIBS sluice_policy_model)
 sl_test(policy_hints_test LABEL unit SOURCES unit/tests/policy_hints_test.c LIBS sluice_policy_model)
-sl_test(rhythm_test LABEL unit SOURCES unit/runtime/policy/sessions_test.c LIBS sluice_sessions)
+sl_test(sessions_test LABEL unit SOURCES unit/runtime/policy/sessions_test.c LIBS sluice_sessions)
 # It only computes, in code that policy_model_test covers: not under sanitizers.
 if(NOT SL_SANITIZE)
     sl_by_content(launcher OF CMakeLists.txt CMakePresets.json runtime tests/bench/policy tests/support

@@ -115,7 +115,7 @@ class ObjectInfo(NamedTuple):
     on_disk: bool
     digest: int
 
-class Story(NamedTuple):
+class MissReason(NamedTuple):
     code: int
     ago: Optional[float]
     text: str
@@ -128,7 +128,7 @@ class NodeInfo(NamedTuple):
     source: str
     incarnation: int
     round_trip: float
-    heard_ago: float
+    last_seen_ago: float
     read_bytes: int
     read_values: int
     failures: int
@@ -249,7 +249,7 @@ class Client:
     def ended_ops(self) -> list[Tuple[Op, OpResult]]: ...
     def contribute(self, name: str, length: int, *, timeout: Timeout = None) -> None: ...
     def withdraw(self, name: str, *, timeout: Timeout = None) -> None: ...
-    def explain(self, keys: Sequence[Key], *, timeout: Timeout = None) -> list[Story]: ...
+    def explain(self, keys: Sequence[Key], *, timeout: Timeout = None) -> list[MissReason]: ...
     def nodes(self, *, timeout: Timeout = None) -> Tuple[ClusterInfo, list[NodeInfo]]: ...
     def engine(
         self,

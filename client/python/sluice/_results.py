@@ -13,7 +13,7 @@ class ObjectInfo(NamedTuple):
     digest: int  # of 128 bits: XXH3-128 over the XXH3-64s of its 16 KiB chunks
 
 
-class Story(NamedTuple):
+class MissReason(NamedTuple):
     """Why a key is a miss."""
 
     code: int  # 0: it exists; BUSY: being written; NOT_FOUND
@@ -31,7 +31,7 @@ class NodeInfo(NamedTuple):
     source: str  # how this node learned of it: peers, directory
     incarnation: int
     round_trip: float  # seconds
-    heard_ago: float  # seconds since its last message
+    last_seen_ago: float  # seconds since its last message
     read_bytes: int
     read_values: int
     failures: int
@@ -100,7 +100,7 @@ NAMES = {
 ALSO = {"NOT_FOUND": LookupError, "TIMEOUT": TimeoutError, "NO_MEMORY": MemoryError, "UNREACHABLE": ConnectionError,
         "INVALID": ValueError, "CONFIG": ValueError}
 CODES = {}  # {"NOT_FOUND": 1, ...}
-RECORDS = (ObjectInfo, Story, NodeInfo, ClusterInfo, OpResult, PoolInfo)
+RECORDS = (ObjectInfo, MissReason, NodeInfo, ClusterInfo, OpResult, PoolInfo)
 __all__ = ["CODES", "SluiceError"]
 for record in RECORDS:
     record.__module__ = "sluice"
